@@ -1,0 +1,14 @@
+// Hashes: XXH3 for tables and fingerprints, CRC-32C for record checks.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace loam {
+
+uint64_t hash64(std::string_view bytes, uint64_t seed = 0);  // XXH3-64
+std::string hash_hex(std::string_view bytes);                // XXH3-128 as 32 hexadecimal digits
+uint32_t crc32c(std::string_view bytes, uint32_t crc = 0);   // Castagnoli, as in RFC 3720; chained through `crc`
+
+}  // namespace loam

@@ -1,0 +1,23 @@
+// Ctrl-C and SIGTERM as a flag that long loops look at.
+#pragma once
+
+namespace loam {
+
+// Installs handlers for SIGINT and SIGTERM while it lives. The first signal sets the flag; a second one ends the process at once
+// with the usual status (128 + signal).
+class InterruptScope {
+ public:
+  InterruptScope();
+  ~InterruptScope();
+  InterruptScope(const InterruptScope&) = delete;
+  InterruptScope& operator=(const InterruptScope&) = delete;
+};
+
+bool interrupted();
+// For tests and for programs that embed loam: the same as a first signal.
+void request_interrupt();
+void clear_interrupt();
+// Throws Error{kInterrupted} if the flag is set.
+void check_interrupt();
+
+}  // namespace loam

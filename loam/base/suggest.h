@@ -1,0 +1,13 @@
+// "did you mean ...?"
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace loam {
+
+// The candidate nearest to `name` by edit distance, or "" if none is near (distance > a third of the length, at least 2).
+std::string nearest_name(std::string_view name, const std::vector<std::string>& candidates);
+
+}  // namespace loam

@@ -1,0 +1,55 @@
+// Training of byte-level BPE: Sennrich, Haddow and Birch, "Neural machine translation of rare words with subword units" (ACL 2016), on bytes as in
+// GPT-2 (Radford et al. 2019).
+//
+// Start from the 256 bytes. Again and again take the adjacent pair with the highest count over all pieces (distinct piece times its frequency), of equal
+// counts the greater pair of byte strings (first part compared first, then the second, as unsigned bytes), and make it a token.
+// The result is a pure function of the multiset of documents: independent of their order and of the number of threads.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "loam/text/pretokenizer.h"
+
+namespace loam {
+
+using Merge = std::pair<int32_t, int32_t>;  // ids of the two parts; merge number i makes the token 256 + i
+
+struct BpeTrainOptions {
+  int64_t vocab_size = 8192;  // counts the 256 bytes and the special tokens
+  std::vector<std::string> special_tokens;
+  Pretokenizer pretokenizer = Pretokenizer::kGpt2;
+  int threads = 1;
+  int64_t min_frequency = 2;  // a pair seen less often is never merged; fewer tokens than vocab_size result, with a warning
+};
+
+// Counts pieces, then learns merges. Memory: the distinct pieces and their pairs; 64-bit counts.
+class BpeTrainer {
+ public:
+  explicit BpeTrainer(BpeTrainOptions options);
+  ~BpeTrainer();
+  BpeTrainer(const BpeTrainer&) = delete;
+  BpeTrainer& operator=(const BpeTrainer&) = delete;
+
+  // Counts one document `weight` times. Special tokens inside it are cut out first, so no pair spans them. Line ends are kept as they are.
+  void add_document(std::string_view text, int64_t weight = 1);
+  // The same for many documents, on all threads.
+  void add_documents(const std::vector<std::string_view>& texts);
+
+  int64_t distinct_pieces() const;
+  int64_t total_bytes() const;
+
+  // Merges in order of creation, with progress; check_interrupt() between merges.
+  // Error{kInvalidArgument} if vocab_size < 256 + specials or special tokens repeat or are empty.
+  std::vector<Merge> train();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace loam

@@ -1,0 +1,20 @@
+// Real inputs with known answers that live beside the project and may be absent.
+#pragma once
+
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+
+namespace loam::testing {
+
+// Where `relative` lies below the shared folder: $LOAM_SHARED, else ../shared beside the source tree.
+inline std::filesystem::path shared_path(const std::string& relative) {
+  const char* root = std::getenv("LOAM_SHARED");
+  return (root ? std::filesystem::path(root) : std::filesystem::path(LOAM_SOURCE_DIR) / ".." / "shared") / relative;
+}
+
+}  // namespace loam::testing
+
+// Skips the test, saying why, when the shared input is not there.
+#define LOAM_NEED_SHARED(path) \
+  if (!std::filesystem::exists(path)) GTEST_SKIP() << path << " is not there: shared test data is absent"
