@@ -1,0 +1,42 @@
+#include "loam/base/suggest.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace loam {
+namespace {
+
+// Levenshtein's distance: insertions, deletions and substitutions, one row of the table at a time.
+size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 0; i < a.size(); ++i) {
+    size_t diagonal = row[0]++;
+    for (size_t j = 0; j < b.size(); ++j) {
+      const size_t substituted = diagonal + (a[i] != b[j]);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({substituted, diagonal + 1, row[j] + 1});
+    }
+  }
+  return row.back();
+}
+
+}  // namespace
+
+std::string nearest_name(std::string_view name, const std::vector<std::string>& candidates) {
+  const size_t limit = std::max<size_t>(2, name.size() / 3);
+  size_t best = limit + 1;
+  std::string nearest;
+  for (const std::string& candidate : candidates) {
+    // The lengths alone bound the distance from below: a hostile name costs no long table.
+    if (std::max(name.size(), candidate.size()) - std::min(name.size(), candidate.size()) >= best) continue;
+    const size_t distance = edit_distance(name, candidate);
+    if (distance < best) {
+      best = distance;
+      nearest = candidate;
+    }
+  }
+  return nearest;
+}
+
+}  // namespace loam

@@ -1,0 +1,19 @@
+// Each source file of the CPU back end fills in its own entries of the table.
+#pragma once
+
+namespace loam {
+
+struct KernelTable;
+
+void register_elementwise_kernels(KernelTable& table);
+void register_matmul_kernels(KernelTable& table);
+void register_embedding_kernels(KernelTable& table);
+void register_norm_kernels(KernelTable& table);
+void register_rope_kernels(KernelTable& table);
+void register_attention_fwd_kernels(KernelTable& table);
+void register_attention_bwd_kernels(KernelTable& table);
+void register_activation_kernels(KernelTable& table);
+void register_cross_entropy_kernels(KernelTable& table);
+void register_optimizer_kernels(KernelTable& table);
+
+}  // namespace loam

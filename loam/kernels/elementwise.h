@@ -1,0 +1,43 @@
+// Element-by-element kernels. Legend: N rows, C columns. All tensors of a call have the same shape unless said; any strides are allowed, contiguous ones are fast.
+// float types: f32, bf16; arithmetic is done in f32.
+#pragma once
+
+#include "loam/kernels/exec_context.h"
+
+namespace loam {
+
+// out = value
+struct FillArgs {
+  View out;
+  float value = 0;
+};
+
+// out = in, converted to out's dtype (f32 and bf16 either way, rounding to nearest even; any dtype to itself).
+struct CopyArgs {
+  View in;
+  View out;
+  bool accumulate = false;  // out += in, float types only
+};
+
+// out = a + b. `out` may be the same memory as a or b. b may have fewer axes than a: it is then repeated over the leading ones (a bias, [C]).
+struct AddArgs {
+  View a;    // [..., C]
+  View b;    // [..., C] or [C], float type of its own
+  View out;  // [..., C]
+};
+
+// out = in * factor; may be the same memory.
+struct ScaleArgs {
+  View in;
+  float factor = 1;
+  View out;
+};
+
+// out[c] = sum over rows of in[n, c], accumulated in f32 in a fixed order: the gradient of a bias.
+struct SumRowsArgs {
+  View in;                  // [N, C] after folding leading axes
+  View out;                 // [C], f32
+  bool accumulate = false;  // out += instead of out =
+};
+
+}  // namespace loam

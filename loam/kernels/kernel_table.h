@@ -1,0 +1,45 @@
+// The table of kernels of one device, made from kernels.def. A kernel is an allocation-free function on views (workspace comes from the
+// context's arena and goes back before it returns); an op checks shapes and allocates, so kernels check only in debug builds.
+#pragma once
+
+#include <string_view>
+
+#include "loam/base/error.h"
+#include "loam/kernels/activation.h"
+#include "loam/kernels/attention.h"
+#include "loam/kernels/cross_entropy.h"
+#include "loam/kernels/elementwise.h"
+#include "loam/kernels/embedding.h"
+#include "loam/kernels/exec_context.h"
+#include "loam/kernels/matmul.h"
+#include "loam/kernels/norm.h"
+#include "loam/kernels/optimizer.h"
+#include "loam/kernels/rope.h"
+
+namespace loam {
+
+// One entry. Calling a hole raises one clear error.
+template <class Args>
+struct KernelSlot {
+  using Function = void (*)(const ExecContext&, const Args&);
+  const char* name;
+  Function function = nullptr;
+
+  void operator()(const ExecContext& ctx, const Args& args) const {
+    if (!function) [[unlikely]] {
+      fail(ErrorCode::kUnavailable, "kernel {} is not there for device {}", name, device_name(ctx.device));
+    }
+    function(ctx, args);
+  }
+};
+
+struct KernelTable {
+#define LOAM_KERNEL(name, Args) KernelSlot<Args> name{#name};
+#include "loam/kernels/kernels.def"
+#undef LOAM_KERNEL
+};
+
+// The CPU's table, complete.
+const KernelTable& cpu_kernel_table();
+
+}  // namespace loam
