@@ -19,7 +19,8 @@ namespace {
 // True while this thread runs a piece of a parallel loop: a nested loop then stays on it.
 thread_local bool inside_parallel = false;
 
-// Keeps the exception of the lowest index. No exception may leave a parallel region, so every piece runs inside guard().
+// Keeps the exception of the lowest index. No exception may leave a parallel region, so every piece runs inside
+// guard().
 class FirstError {
  public:
   template <class Function>
@@ -110,7 +111,8 @@ void parallel_tasks(int threads, int64_t count, void (*body)(void* context, int6
   const int pieces = static_cast<int>(std::min<int64_t>(threads, count));
   std::atomic<int64_t> next = 0;
   FirstError errors;
-  // Indices are handed out in order, so every index below one that threw has been started: stopping early keeps the lowest error.
+  // Indices are handed out in order, so every index below one that threw has been started: stopping early keeps the
+  // lowest error.
   run_pieces(pieces, [&](int thread) {
     while (!errors.failed()) {
       const int64_t index = next.fetch_add(1, std::memory_order_relaxed);

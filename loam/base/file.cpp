@@ -1,0 +1,263 @@
+#include "loam/base/file.h"
+
+#include <fcntl.h>
+#include <glob.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <system_error>
+
+#include "loam/base/error.h"
+
+namespace loam {
+namespace {
+
+namespace fs = std::filesystem;
+
+[[noreturn]] void fail_errno(const Path& path, const char* action, int error = errno) {
+  ErrorCode code = ErrorCode::kIo;
+  if (error == ENOENT) code = ErrorCode::kNotFound;
+  if (error == EEXIST || error == ENOTEMPTY) code = ErrorCode::kAlreadyExists;
+  if (error == ENOMEM) code = ErrorCode::kOutOfMemory;
+  fail(code, "{}: cannot {}: {}", path.string(), action, std::strerror(error));
+}
+
+// Closes a descriptor that is only read or synced: there is nothing to report.
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  ~Descriptor() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+// A hidden name beside `path` that no other process and no other call of this one uses.
+Path temporary_beside(const Path& path, const char* kind) {
+  static std::atomic<int> counter = 0;
+  const std::string name =
+      fmt::format(".{}.{}-{}-{}", path.filename().string(), kind, static_cast<int>(::getpid()), counter.fetch_add(1));
+  return path.parent_path() / name;
+}
+
+// "out/" and "out" are the same place.
+Path without_trailing_slash(Path path) {
+  if (!path.has_filename() && path.has_parent_path()) path = path.parent_path();
+  LOAM_CHECK(path.has_filename(), "'{}' is not a path that can be written", path.string());
+  return path;
+}
+
+Path parent_of(const Path& path) { return path.has_parent_path() ? path.parent_path() : Path("."); }
+
+void sync_path(const Path& path) {
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.get() < 0) fail_errno(path, "open");
+  // Some file systems cannot sync a directory and say EINVAL.
+  if (::fsync(file.get()) != 0 && errno != EINVAL) fail_errno(path, "sync");
+}
+
+void sync_tree(const Path& root) {
+  for (const auto& entry : fs::recursive_directory_iterator(root)) {
+    if (!entry.is_symlink() && (entry.is_regular_file() || entry.is_directory())) sync_path(entry.path());
+  }
+  sync_path(root);
+}
+
+void remove_quietly(const Path& path) {
+  std::error_code ignored;
+  fs::remove_all(path, ignored);
+}
+
+// rename() that refuses to replace (RENAME_NOREPLACE) or swaps the two (RENAME_EXCHANGE); false if the file system has
+// no such call.
+bool rename_with(const Path& from, const Path& to, unsigned flags) {
+  if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), flags) == 0) return true;
+  if (errno == EINVAL || errno == ENOSYS) return false;
+  fail_errno(to, "rename to it");
+}
+
+void write_fully(int fd, const Path& path, const char* data, int64_t bytes, int64_t offset) {
+  while (bytes > 0) {
+    const ssize_t written = ::pwrite(fd, data, static_cast<size_t>(bytes), offset);
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) fail_errno(path, "write");
+    data += written;
+    offset += written;
+    bytes -= written;
+  }
+}
+
+}  // namespace
+
+std::string read_file(const Path& path, int64_t limit) {
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.get() < 0) fail_errno(path, "open");
+  struct stat status = {};
+  if (::fstat(file.get(), &status) != 0) fail_errno(path, "read");
+  LOAM_CHECK(status.st_size <= limit || !S_ISREG(status.st_mode), "{}: {} bytes, more than the limit of {}",
+             path.string(), int64_t{status.st_size}, limit);
+  // The size is a hint only: a file in /proc says 0, and a file may grow while it is read.
+  std::string text(S_ISREG(status.st_mode) ? status.st_size + 1 : 4096, '\0');
+  size_t size = 0;
+  while (true) {
+    if (size == text.size()) text.resize(2 * size);
+    const ssize_t got = ::read(file.get(), text.data() + size, text.size() - size);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) fail_errno(path, "read");
+    if (got == 0) break;
+    size += got;
+    LOAM_CHECK(static_cast<int64_t>(size) <= limit, "{}: more than the limit of {} bytes", path.string(), limit);
+  }
+  text.resize(size);
+  return text;
+}
+
+void write_file_atomic(const Path& path, std::string_view bytes) {
+  AtomicFile file(path);
+  file.write(bytes);
+  file.commit();
+}
+
+AtomicFile::AtomicFile(Path path) : path_(std::move(path)) {
+  std::error_code ignored;
+  const auto status = fs::status(path_, ignored);
+  LOAM_CHECK(path_.has_filename() && (!fs::exists(status) || fs::is_regular_file(status)), "{}: not a regular file",
+             path_.string());
+  temporary_ = temporary_beside(path_, "tmp");
+  fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (fd_ < 0) fail_errno(path_, "create");
+}
+
+AtomicFile::~AtomicFile() {
+  if (fd_ >= 0) ::close(fd_);
+  if (!temporary_.empty()) ::unlink(temporary_.c_str());
+}
+
+void AtomicFile::write(const void* data, int64_t bytes) { write_at(size_, data, bytes); }
+
+void AtomicFile::write_at(int64_t offset, const void* data, int64_t bytes) {
+  LOAM_CHECK(fd_ >= 0, "{}: written after commit", path_.string());
+  write_fully(fd_, path_, static_cast<const char*>(data), bytes, offset);
+  size_ = std::max(size_, offset + bytes);
+}
+
+void AtomicFile::commit() {
+  LOAM_CHECK(fd_ >= 0, "{}: committed twice", path_.string());
+  if (::fsync(fd_) != 0) fail_errno(path_, "sync");
+  const int closed = ::close(fd_);
+  fd_ = -1;
+  if (closed != 0) fail_errno(path_, "close");
+  if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail_errno(path_, "rename to it");
+  temporary_.clear();
+  sync_directory(parent_of(path_));
+}
+
+AtomicDirectory::AtomicDirectory(Path path, bool replace)
+    : path_(without_trailing_slash(std::move(path))), replace_(replace) {
+  if (!replace_ && fs::exists(fs::symlink_status(path_))) {
+    fail(ErrorCode::kAlreadyExists, "{}: already exists", path_.string());
+  }
+  std::error_code error;
+  fs::create_directories(parent_of(path_), error);
+  if (error) fail_errno(path_, "create", error.value());
+  temporary_ = temporary_beside(path_, "tmp");
+  if (::mkdir(temporary_.c_str(), 0777) != 0) fail_errno(path_, "create");
+}
+
+AtomicDirectory::~AtomicDirectory() {
+  if (!committed_) remove_quietly(temporary_);
+}
+
+void AtomicDirectory::commit() {
+  LOAM_CHECK(!committed_, "{}: committed twice", path_.string());
+  sync_tree(temporary_);
+  Path old;
+  if (replace_ && fs::exists(fs::symlink_status(path_))) {
+    // Swapped in one step where the file system can: then there is no moment without a whole directory at path_.
+    if (rename_with(temporary_, path_, RENAME_EXCHANGE)) {
+      old = temporary_;
+    } else {
+      old = temporary_beside(path_, "old");
+      if (::rename(path_.c_str(), old.c_str()) != 0) fail_errno(path_, "move it away");
+      if (::rename(temporary_.c_str(), path_.c_str()) != 0) {
+        const int error = errno;
+        ::rename(old.c_str(), path_.c_str());
+        fail_errno(path_, "rename to it", error);
+      }
+    }
+  } else if (!rename_with(temporary_, path_, RENAME_NOREPLACE)) {
+    if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail_errno(path_, "rename to it");
+  }
+  committed_ = true;
+  sync_directory(parent_of(path_));
+  if (!old.empty()) remove_quietly(old);
+}
+
+void sync_directory(const Path& path) { sync_path(path.empty() ? Path(".") : path); }
+
+namespace {
+
+// The files that a pattern of the shell stands for; none if nothing matches.
+std::vector<Path> expand_pattern(const std::string& pattern) {
+  glob_t matches = {};
+  std::vector<Path> paths;
+  if (::glob(pattern.c_str(), GLOB_NOSORT, nullptr, &matches) == 0) {
+    paths.assign(matches.gl_pathv, matches.gl_pathv + matches.gl_pathc);
+  }
+  ::globfree(&matches);
+  return paths;
+}
+
+void add_with_contents(const Path& path, std::vector<Path>& out) {
+  if (!fs::is_directory(path)) {
+    out.push_back(path);
+    return;
+  }
+  for (const auto& entry : fs::recursive_directory_iterator(path)) {
+    if (entry.is_regular_file()) out.push_back(entry.path());
+  }
+}
+
+bool less_in_bytes(const Path& a, const Path& b) { return a.native() < b.native(); }
+
+}  // namespace
+
+std::vector<Path> expand_inputs(const std::vector<std::string>& arguments) {
+  std::vector<Path> files;
+  for (const std::string& argument : arguments) {
+    if (argument == "-") {
+      files.emplace_back(argument);
+      continue;
+    }
+    std::vector<Path> found;
+    std::error_code error;
+    if (fs::exists(argument, error)) {
+      add_with_contents(argument, found);
+    } else {
+      for (const Path& match : expand_pattern(argument)) add_with_contents(match, found);
+    }
+    if (found.empty()) {
+      const bool pattern = argument.find_first_of("*?[") != std::string::npos;
+      const bool directory = fs::is_directory(argument, error);
+      fail(ErrorCode::kNotFound, "{}: {}", argument,
+           directory ? "holds no files"
+           : pattern ? "no file matches"
+                     : "no such file");
+    }
+    std::sort(found.begin(), found.end(), less_in_bytes);
+    files.insert(files.end(), found.begin(), found.end());
+  }
+  return files;
+}
+
+}  // namespace loam
