@@ -43,9 +43,10 @@ template <class... Args>
 }  // namespace loam
 
 // Throws Error{kInvalidArgument} with a formatted message unless `condition` holds.
-#define LOAM_CHECK(condition, ...)                                                             \
-  do {                                                                                         \
-    if (!(condition)) [[unlikely]] ::loam::fail(::loam::ErrorCode::kInvalidArgument, __VA_ARGS__); \
+#define LOAM_CHECK(condition, ...)                                    \
+  do {                                                                \
+    if (!(condition)) [[unlikely]]                                    \
+      ::loam::fail(::loam::ErrorCode::kInvalidArgument, __VA_ARGS__); \
   } while (false)
 
 // LOAM_CHECK in debug builds only: for hot loops.

@@ -66,9 +66,26 @@ void sync_path(const Path& path) {
   if (::fsync(file.get()) != 0 && errno != EINVAL) fail_errno(path, "sync");
 }
 
+// Everything below `root`, without following links to directories.
+std::vector<fs::directory_entry> entries_below(const Path& root) {
+  std::vector<fs::directory_entry> entries;
+  try {
+    for (const auto& entry : fs::recursive_directory_iterator(root)) entries.push_back(entry);
+  } catch (const fs::filesystem_error& error) {
+    fail(ErrorCode::kIo, "{}: cannot list: {}", root.string(), error.code().message());
+  }
+  return entries;
+}
+
+bool is_file(const fs::directory_entry& entry) {
+  std::error_code ignored;  // a link that leads nowhere is no file
+  return entry.is_regular_file(ignored);
+}
+
 void sync_tree(const Path& root) {
-  for (const auto& entry : fs::recursive_directory_iterator(root)) {
-    if (!entry.is_symlink() && (entry.is_regular_file() || entry.is_directory())) sync_path(entry.path());
+  for (const auto& entry : entries_below(root)) {
+    std::error_code ignored;
+    if (!entry.is_symlink(ignored) && (is_file(entry) || entry.is_directory(ignored))) sync_path(entry.path());
   }
   sync_path(root);
 }
@@ -219,12 +236,13 @@ std::vector<Path> expand_pattern(const std::string& pattern) {
 }
 
 void add_with_contents(const Path& path, std::vector<Path>& out) {
-  if (!fs::is_directory(path)) {
+  std::error_code ignored;
+  if (!fs::is_directory(path, ignored)) {
     out.push_back(path);
     return;
   }
-  for (const auto& entry : fs::recursive_directory_iterator(path)) {
-    if (entry.is_regular_file()) out.push_back(entry.path());
+  for (const auto& entry : entries_below(path)) {
+    if (is_file(entry)) out.push_back(entry.path());
   }
 }
 

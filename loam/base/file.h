@@ -1,4 +1,5 @@
-// Files: whole reads, atomic writes, directories that appear whole or not at all, and byte streams that undo gzip and zstd.
+// Files: whole reads, atomic writes, directories that appear whole or not at all, and byte streams that undo gzip and
+// zstd.
 #pragma once
 
 #include <cstddef>
@@ -17,10 +18,12 @@ using Path = std::filesystem::path;
 // Reads a whole file. Error{kNotFound, kIo}, or {kInvalidArgument} if it is longer than `limit` bytes.
 std::string read_file(const Path& path, int64_t limit = int64_t{1} << 40);
 
-// Writes `bytes` to a temporary file beside `path`, fsyncs, renames. On failure `path` is untouched and nothing is left behind.
+// Writes `bytes` to a temporary file beside `path`, fsyncs, renames. On failure `path` is untouched and nothing is left
+// behind.
 void write_file_atomic(const Path& path, std::string_view bytes);
 
-// A sequential writer with the same guarantee: nothing appears at `path` before commit(); the destructor removes what was not committed.
+// A sequential writer with the same guarantee: nothing appears at `path` before commit(); the destructor removes what
+// was not committed.
 class AtomicFile {
  public:
   explicit AtomicFile(Path path);
@@ -39,8 +42,9 @@ class AtomicFile {
   int64_t size_ = 0;
 };
 
-// A directory that is built under a temporary name beside `path` and renamed to it by commit() (files and directory fsynced).
-// With `replace`, an existing `path` is moved away first and removed after the rename. Otherwise Error{kAlreadyExists} at once.
+// A directory that is built under a temporary name beside `path` and renamed to it by commit() (files and directory
+// fsynced). With `replace`, an existing `path` is moved away first and removed after the rename. Otherwise
+// Error{kAlreadyExists} at once.
 class AtomicDirectory {
  public:
   explicit AtomicDirectory(Path path, bool replace = false);
@@ -59,19 +63,22 @@ class AtomicDirectory {
 class ByteSource {
  public:
   virtual ~ByteSource() = default;
-  // Fills the front of `buffer`; returns the number of bytes, 0 at the end. Error{kIo}, or {kBadFormat} with the offset for a damaged stream.
+  // Fills the front of `buffer`; returns the number of bytes, 0 at the end. Error{kIo}, or {kBadFormat} with the offset
+  // for a damaged stream.
   virtual int64_t read(std::span<char> buffer) = 0;
   // For messages: the path, or "standard input".
   virtual const std::string& name() const = 0;
 };
 
-// Opens a file, or standard input for "-". gzip (all members) and zstd (all frames, windows up to 128 MiB) are recognised by their first bytes and undone.
+// Opens a file, or standard input for "-". gzip (all members) and zstd (all frames, windows up to 128 MiB) are
+// recognised by their first bytes and undone.
 std::unique_ptr<ByteSource> open_input(const Path& path);
 
 // The rest of a source, for inputs that fit in memory.
 std::string read_all(ByteSource& source);
 
-// Files named by `arguments`: a file is itself, a directory all regular files below it in byte order of their paths, a pattern with * ? [ is expanded,
+// Files named by `arguments`: a file is itself, a directory all regular files below it in byte order of their paths, a
+// pattern with * ? [ is expanded,
 // "-" stays. Error{kNotFound} for a name or pattern that matches nothing.
 std::vector<Path> expand_inputs(const std::vector<std::string>& arguments);
 

@@ -3,8 +3,8 @@
 
 namespace loam {
 
-// Installs handlers for SIGINT and SIGTERM while it lives. The first signal sets the flag; a second one ends the process at once
-// with the usual status (128 + signal).
+// Installs handlers for SIGINT and SIGTERM while it lives. The first signal sets the flag; a second one ends the
+// process at once with the usual status (128 + signal).
 class InterruptScope {
  public:
   InterruptScope();

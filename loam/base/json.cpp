@@ -376,6 +376,7 @@ const Json& Json::at(std::string_view key) const {
 }
 
 Json& Json::operator[](std::string_view key) {
+  if (is_null()) value_ = Object{};
   if (const Json* value = find(key)) return const_cast<Json&>(*value);
   return as_object().emplace_back(std::string(key), Json()).second;
 }

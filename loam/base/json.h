@@ -31,8 +31,8 @@ class Json {
   static Json object() { return Json(Object{}); }
 
   // Reads one value that fills the whole text. `source` is named in errors.
-  // Error{kBadFormat} with the byte offset; nesting is limited to 512. Bytes that are not UTF-8 and escaped lone surrogates become U+FFFD.
-  // Whole numbers within int64 are integers; all others are doubles.
+  // Error{kBadFormat} with the byte offset; nesting is limited to 512. Bytes that are not UTF-8 and escaped lone
+  // surrogates become U+FFFD. Whole numbers within int64 are integers; all others are doubles.
   static Json parse(std::string_view text, std::string_view source = "JSON");
 
   bool is_null() const { return std::holds_alternative<std::nullptr_t>(value_); }
@@ -53,13 +53,15 @@ class Json {
   const Object& as_object() const;
   Object& as_object();
 
-  // Objects. find: null if the key is missing. at: Error{kBadFormat} that names the key. operator[]: adds null.
+  // Objects. find: null if the key is missing. at: Error{kBadFormat} that names the key. operator[]: adds null (null
+  // itself becomes an object).
   const Json* find(std::string_view key) const;
   const Json& at(std::string_view key) const;
   Json& operator[](std::string_view key);
   void push_back(Json value) { as_array().push_back(std::move(value)); }
 
-  // Shortest form that reads back equal; `indent` < 0 means one line. Infinities and NaN, which JSON lacks, become null.
+  // Shortest form that reads back equal; `indent` < 0 means one line. Infinities and NaN, which JSON lacks, become
+  // null.
   std::string dump(int indent = -1) const;
 
   bool operator==(const Json& other) const = default;

@@ -1,5 +1,5 @@
-// Counter-based random numbers: the value is a pure function of a key and a counter, so it does not depend on threads or order.
-// Philox4x32-10 of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3" (SC 2011).
+// Counter-based random numbers: the value is a pure function of a key and a counter, so it does not depend on threads
+// or order. Philox4x32-10 of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3" (SC 2011).
 #pragma once
 
 #include <array>
@@ -20,8 +20,8 @@ inline std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter, std::
   return counter;
 }
 
-// The random stream of one place in the program: keyed by the run's seed, and by a site (which tensor, which layer, which use).
-// Element `index` of the stream can be had at any time, from any thread.
+// The random stream of one place in the program: keyed by the run's seed, and by a site (which tensor, which layer,
+// which use). Element `index` of the stream can be had at any time, from any thread.
 struct PhiloxStream {
   uint64_t seed = 0;
   uint64_t site = 0;

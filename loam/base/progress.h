@@ -10,7 +10,8 @@ namespace loam {
 
 class Progress {
  public:
-  // `unit` is what is counted ("tokens", "bytes"); `total` 0 means unknown. Nothing is shown when the log level is above info.
+  // `unit` is what is counted ("tokens", "bytes"); `total` 0 means unknown. Nothing is shown when the log level is
+  // above info.
   Progress(std::string label, int64_t total, std::string unit);
   ~Progress();  // clears the bar
   Progress(const Progress&) = delete;

@@ -7,7 +7,8 @@
 
 namespace loam {
 
-// The candidate nearest to `name` by edit distance, or "" if none is near (distance > a third of the length, at least 2).
+// The candidate nearest to `name` by edit distance, or "" if none is near (distance > a third of the length, at least
+// 2).
 std::string nearest_name(std::string_view name, const std::vector<std::string>& candidates);
 
 }  // namespace loam

@@ -1,0 +1,49 @@
+#include "loam/base/interrupt.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+
+#include "loam/base/error.h"
+
+namespace loam {
+namespace {
+
+std::atomic<bool> flag = false;
+static_assert(std::atomic<bool>::is_always_lock_free, "used in a signal handler");
+
+int scopes = 0;  // scopes nest; the outermost one installs and restores
+struct sigaction old_interrupt, old_terminate;
+
+void on_signal(int signal) {
+  if (flag.exchange(true)) _exit(128 + signal);
+}
+
+}  // namespace
+
+InterruptScope::InterruptScope() {
+  if (scopes++ > 0) return;
+  struct sigaction action = {};
+  action.sa_handler = on_signal;
+  sigemptyset(&action.sa_mask);
+  action.sa_flags = 0;  // no SA_RESTART: a read of standard input must end when the user presses Ctrl-C
+  sigaction(SIGINT, &action, &old_interrupt);
+  sigaction(SIGTERM, &action, &old_terminate);
+}
+
+InterruptScope::~InterruptScope() {
+  if (--scopes > 0) return;
+  sigaction(SIGINT, &old_interrupt, nullptr);
+  sigaction(SIGTERM, &old_terminate, nullptr);
+}
+
+bool interrupted() { return flag.load(std::memory_order_relaxed); }
+void request_interrupt() { flag.store(true); }
+void clear_interrupt() { flag.store(false); }
+
+void check_interrupt() {
+  if (interrupted()) fail(ErrorCode::kInterrupted, "interrupted");
+}
+
+}  // namespace loam
