@@ -35,11 +35,11 @@ void permit(const std::byte*, int64_t) {}
 
 int64_t round_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
 
-// Memory at a multiple of the huge page size, so that the kernel can back it with huge pages from its first byte. Null if there is none.
+// Memory at a multiple of the huge page size, so that the kernel can back it with huge pages from its first byte. Null
+// if there is none.
 std::byte* map_segment(int64_t bytes) {
   const int64_t padded = bytes + kHugePage;
-  void* mapped = mmap(nullptr, static_cast<size_t>(padded), PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* mapped = mmap(nullptr, static_cast<size_t>(padded), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapped == MAP_FAILED) return nullptr;
   auto* begin = static_cast<std::byte*>(mapped);
   const int64_t head = round_up(static_cast<int64_t>(reinterpret_cast<uintptr_t>(begin)), kHugePage) -
@@ -74,8 +74,8 @@ const char* memory_kind_name(MemoryKind kind) {
   return "unknown";
 }
 
-// Invariants: the blocks tile every segment in order of address; no two free blocks of a segment are neighbours; `free_by_size` holds
-// exactly the free blocks.
+// Invariants: the blocks tile every segment in order of address; no two free blocks of a segment are neighbours;
+// `free_by_size` holds exactly the free blocks.
 struct Arena::State {
   struct Block {
     int64_t bytes = 0;
@@ -85,7 +85,7 @@ struct Arena::State {
   };
   using Blocks = std::map<std::byte*, Block>;
 
-  explicit State(Options o) : options(o) {}
+  explicit State(Options o) : options(o) { options.limit_bytes = round_up(o.limit_bytes, kPage); }
   ~State() {
     for (const auto& [begin, bytes] : segments) unmap(begin, bytes);
   }
@@ -108,25 +108,22 @@ struct Arena::State {
 
   // The smallest free block that holds `bytes`, else a new segment's. blocks.end() if the memory is not to be had.
   Blocks::iterator find_free(int64_t bytes) {
-    for (int attempt = 0; attempt < 2; ++attempt) {
-      const auto fit = free_by_size.lower_bound({bytes, nullptr});
-      if (fit != free_by_size.end()) return blocks.find(fit->second);
-      if (bytes > room() || !add_segment(bytes)) give_back_empty_segments();
+    auto fit = free_by_size.lower_bound({bytes, nullptr});
+    if (fit == free_by_size.end()) {
+      if (!add_segment(bytes)) {
+        give_back_empty_segments();
+        if (!add_segment(bytes)) return blocks.end();
+      }
+      fit = free_by_size.lower_bound({bytes, nullptr});
     }
-    const auto fit = free_by_size.lower_bound({bytes, nullptr});
-    if (fit == free_by_size.end() && bytes <= room()) add_segment(bytes);
-    const auto last = free_by_size.lower_bound({bytes, nullptr});
-    return last == free_by_size.end() ? blocks.end() : blocks.find(last->second);
+    return blocks.find(fit->second);
   }
 
-  // Adds a segment that holds at least `bytes`, which must be within room().
+  // Adds a segment that holds at least `bytes`; false if the limit or the system forbids it.
   bool add_segment(int64_t bytes) {
-    int64_t size = std::max(bytes, std::min(options.segment_bytes, room()));
-    const int64_t rounded = round_up(size, size >= kHugePage ? kHugePage : kPage);
-    if (rounded <= room()) size = rounded;
-    std::byte* begin = map_segment(round_up(size, kPage));
+    const int64_t size = round_up(std::max(bytes, std::min(options.segment_bytes, room())), kPage);
+    std::byte* begin = size <= room() ? map_segment(size) : nullptr;
     if (!begin) return false;
-    size = round_up(size, kPage);
     forbid(begin, size);
     segments[begin] = size;
     stats.reserved += size;
@@ -225,7 +222,8 @@ void Arena::release(void* memory) {
   State& s = *state_;
   const std::lock_guard lock(s.mutex);
   const auto block = s.blocks.find(static_cast<std::byte*>(memory));
-  if (block == s.blocks.end() || block->second.free) fail(ErrorCode::kInternal, "arena: released a block it does not hold");
+  if (block == s.blocks.end() || block->second.free)
+    fail(ErrorCode::kInternal, "arena: released a block it does not hold");
   s.count(block->second.kind, -block->second.bytes);
   block->second.free = true;
   forbid(block->first, block->second.bytes);

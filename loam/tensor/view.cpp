@@ -6,7 +6,8 @@ bool View::is_contiguous() const {
   if (numel() == 0) return true;
   int64_t expected = 1;
   for (int axis = rank() - 1; axis >= 0; --axis) {
-    if (shape[axis] != 1 && strides[axis] != expected) return false;  // the stride of an axis of one element is never used
+    if (shape[axis] != 1 && strides[axis] != expected)
+      return false;  // the stride of an axis of one element is never used
     expected *= shape[axis];
   }
   return true;
