@@ -1,0 +1,35 @@
+#include "loam/kernels/cpu/register.h"
+#include "loam/kernels/kernel_table.h"
+
+namespace loam {
+namespace {
+
+KernelTable make_table() {
+  KernelTable table;
+  register_elementwise_kernels(table);
+#if __has_include("loam/kernels/cpu/matmul.cpp")
+  register_matmul_kernels(table);
+#endif
+  register_embedding_kernels(table);
+  register_norm_kernels(table);
+  register_rope_kernels(table);
+#if __has_include("loam/kernels/cpu/attention_fwd.cpp")
+  register_attention_fwd_kernels(table);
+#endif
+#if __has_include("loam/kernels/cpu/attention_bwd.cpp")
+  register_attention_bwd_kernels(table);
+#endif
+  register_activation_kernels(table);
+  register_cross_entropy_kernels(table);
+  register_optimizer_kernels(table);
+  return table;
+}
+
+}  // namespace
+
+const KernelTable& cpu_kernel_table() {
+  static const KernelTable table = make_table();
+  return table;
+}
+
+}  // namespace loam
