@@ -24,4 +24,8 @@ size_t next_piece(Pretokenizer pretokenizer, std::string_view text, size_t posit
 // How many bytes at the front of `text` are pieces that no continuation of the text can change. Used to cut a stream: the rest is held back.
 size_t stable_prefix(Pretokenizer pretokenizer, std::string_view text);
 
+// True where an ASCII character that is no white space is followed by white space: 0 < position < text.size(). Under every pattern here the text before and
+// the text from `position` on can then be cut into pieces each for itself, with the same pieces as together.
+bool is_independent_cut(std::string_view text, size_t position);
+
 }  // namespace loam

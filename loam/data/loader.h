@@ -1,0 +1,52 @@
+// Training batches from a token set. The order is a pure function of (seed, epoch, global sample index), so a loader has no state but the number of samples already taken: resuming is arithmetic,
+// and ranks and workers slice the same order.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "loam/data/token_shard.h"
+
+namespace loam {
+
+// Rows of a batch. Legend: B rows, T tokens a row. Row-major [B,T].
+struct TokenBatch {
+  int64_t rows = 0, length = 0;
+  std::vector<int32_t> tokens;
+  std::vector<int32_t> targets;    // the next token; -1 where there is none to learn (across a document's end when documents are masked)
+  std::vector<int32_t> first_key;  // index in the row of the first token of the same document (0 everywhere without document masking)
+  std::vector<int32_t> positions;  // index within the document's part of this row (without document masking: within the row)
+  int64_t target_count() const;
+};
+
+struct LoaderOptions {
+  int64_t length = 256;        // T
+  bool mask_documents = true;  // attention and targets stay within a document
+  bool shuffle = true;
+  uint64_t seed = 0;
+};
+
+// Sample i of an epoch is a window of T + 1 tokens of the stream that starts at a multiple of T (targets are the window shifted by one, so consecutive windows share one token); the windows of an epoch are permuted by a keyed
+// bijection (a Feistel network over Philox with cycle walking: Black and Rogaway 2002), which needs no memory.
+class Loader {
+ public:
+  // Error{kInvalidArgument} if the set has fewer than T + 1 tokens.
+  Loader(std::shared_ptr<const TokenSet> set, LoaderOptions options);
+
+  int64_t samples_per_epoch() const { return samples_; }
+  // Row r of the result is global sample `first_sample + r`; sample s lies in epoch s / samples_per_epoch().
+  void fill(int64_t first_sample, int64_t rows, TokenBatch& batch) const;
+
+ private:
+  int64_t window_of(int64_t sample) const;
+  std::shared_ptr<const TokenSet> set_;
+  LoaderOptions options_;
+  int64_t samples_ = 0;
+};
+
+// A permutation of [0, n): the image of `index` under the key.
+uint64_t permute_index(uint64_t index, uint64_t n, uint64_t seed, uint64_t epoch);
+
+}  // namespace loam

@@ -1,0 +1,34 @@
+// Documents to token sets.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "loam/base/file.h"
+#include "loam/data/document.h"
+#include "loam/data/token_shard.h"
+#include "loam/text/tokenizer.h"
+
+namespace loam {
+
+struct TokenizeOptions {
+  std::vector<Path> inputs;
+  DocumentReaderOptions reader;
+  double val_fraction = 0;  // of the documents, chosen by a hash of their text, so that the choice does not depend on their order
+  int threads = 1;
+  int64_t limit = 0;  // documents; 0: all
+  bool force = false;
+};
+
+struct TokenizeResult {
+  TokenSetInfo train, val;  // val.tokens == 0 without a validation part
+  int64_t bad_lines = 0;
+};
+
+// Writes `out`/train and, with val_fraction > 0, `out`/val, and a copy of the tokenizer (`out`/tokenizer.json); `out` appears whole or not at all. Special tokens in the text are ordinary text. Each document is
+// followed by the end-of-text token. Byte-equal for any number of threads. With val_fraction > 0 both parts are non-empty:
+// if the hash leaves one without documents, the document of lowest hash moves; a single document is cut in two at the line end nearest the fraction.
+TokenizeResult tokenize_documents(const Tokenizer& tokenizer, const TokenizeOptions& options, const Path& out);
+
+}  // namespace loam

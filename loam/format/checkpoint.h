@@ -1,0 +1,53 @@
+// Training checkpoints: directories RUN/checkpoints/step-00000200 that appear whole or not at all, with a mark that they are complete.
+//
+// Layout: model.safetensors (f32 masters), optimizer.safetensors (moments), state.json (step, data position, configuration, ...), MANIFEST.json (size and XXH3-128 of every file,
+// written last). A directory whose manifest is missing or does not agree with the files is torn.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "loam/base/file.h"
+#include "loam/base/json.h"
+#include "loam/tensor/tensor.h"
+
+namespace loam {
+
+struct CheckpointFile {
+  std::string name;  // "model" gives model.safetensors
+  std::vector<std::pair<std::string, Tensor>> tensors;
+};
+
+struct CheckpointInfo {
+  Path path;
+  int64_t step;
+};
+
+class CheckpointStore {
+ public:
+  // `directory` is RUN/checkpoints; created when the first checkpoint is saved.
+  explicit CheckpointStore(Path directory);
+
+  // Temp directory, fsync, rename; then removes what `keep_last` no longer keeps (steps in `protect` stay). The previous ones are untouched until the new one is
+  // complete. Error{kIo} (disk full) leaves the old state.
+  Path save(int64_t step, const std::vector<CheckpointFile>& files, const Json& state, int64_t keep_last, const std::vector<int64_t>& protect = {});
+
+  // All directories named step-N, complete or not, by ascending step.
+  std::vector<CheckpointInfo> list() const;
+  // The newest complete one; torn ones are skipped with a warning each. nullopt if there is none.
+  std::optional<CheckpointInfo> newest_complete() const;
+  // Removes leftovers of interrupted saves.
+  void clean() const;
+
+ private:
+  Path directory_;
+};
+
+// Error{kBadFormat} that says what is wrong if the checkpoint is not complete. `deep` also checks the hashes of the contents, not just the sizes.
+void verify_checkpoint(const Path& checkpoint, bool deep = true);
+Json read_checkpoint_state(const Path& checkpoint);
+
+}  // namespace loam
