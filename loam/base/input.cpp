@@ -120,14 +120,19 @@ class GzipSource : public ByteSource {
     bool padded = false;
     for (auto rest = block_.fill(); !rest.empty(); rest = block_.fill()) {
       if (rest[0] != '\0') {
-        if (padded || rest[0] != '\x1f') block_.fail_here("unknown data after the last gzip member");
+        if (padded || rest[0] != '\x1f') fail_after_last(block_.offset());
         inflateReset(&stream_);
-        return in_member_ = at_start_ = true;
+        member_start_ = block_.offset();
+        return in_member_ = true;
       }
       padded = true;
       block_.consume(std::find_if(rest.begin(), rest.end(), [](char c) { return c != '\0'; }) - rest.begin());
     }
     return false;
+  }
+
+  [[noreturn]] void fail_after_last(int64_t offset) const {
+    fail(ErrorCode::kBadFormat, "{}: unknown data after the last gzip member at byte {}", name(), offset);
   }
 
   int64_t inflate_some(std::span<char> buffer) {
@@ -145,8 +150,10 @@ class GzipSource : public ByteSource {
     } else if (status == Z_MEM_ERROR) {
       fail(ErrorCode::kOutOfMemory, "{}: zlib", name());
     } else if (status != Z_OK && status != Z_BUF_ERROR) {
-      const bool no_header = at_start_ && stream_.total_out == 0 && stream_.total_in <= 2;
-      block_.fail_here(no_header ? "unknown data after the last gzip member" : "damaged gzip data");
+      // Without the two magic bytes it was no member at all.
+      const bool no_member = member_start_ > 0 && stream_.total_in <= 2;
+      if (no_member) fail_after_last(member_start_);
+      block_.fail_here("damaged gzip data");
     } else if (rest.empty() && got == 0) {
       block_.fail_here("truncated gzip data: the file ends inside a member");
     }
@@ -155,7 +162,8 @@ class GzipSource : public ByteSource {
 
   Block block_;
   z_stream stream_ = {};
-  bool in_member_ = true, at_start_ = false;  // at_start_: of a member after the first
+  bool in_member_ = true;
+  int64_t member_start_ = 0;
 };
 
 // zstd (RFC 8878): a file is a sequence of frames, some of which may be skippable.
