@@ -41,7 +41,7 @@ class ScratchDirectory {
 };
 
 // A string of gnuplot's language: between single quotes only the quote itself is special.
-std::string quoted(std::string_view text) {
+std::string gnuplot_string(std::string_view text) {
   std::string out = "'";
   for (const char c : text) {
     if (c == '\'') out += "''";
@@ -68,15 +68,16 @@ std::string script_of(const Plot& plot, const Path& picture) {
     data += "EOD\n";
     const char* style = count < 40 ? "linespoints pt 7 ps 0.5" : "lines";
     lines += fmt::format("{}$series{} using 1:2 with {} lw 2 title {}", lines.empty() ? "plot " : ", ", i, style,
-                         quoted(series.label));
+                         gnuplot_string(series.label));
   }
   // Without a point gnuplot draws nothing at all, not even the axes.
   if (lines.empty()) lines = "set xrange [0.1:1]\nset yrange [0.1:1]\nplot NaN notitle";
   return fmt::format(
       "set terminal pngcairo size 1000,600 noenhanced\nset output {}\nset title {}\nset xlabel {}\nset ylabel {}\n"
       "set grid\nset key top right\n{}{}{}{}\n",
-      quoted(picture.string()), quoted(plot.title), quoted(plot.x_label), quoted(plot.y_label),
-      plot.log_x ? "set logscale x\n" : "", plot.log_y ? "set logscale y\n" : "", data, lines);
+      gnuplot_string(picture.string()), gnuplot_string(plot.title), gnuplot_string(plot.x_label),
+      gnuplot_string(plot.y_label), plot.log_x ? "set logscale x\n" : "", plot.log_y ? "set logscale y\n" : "", data,
+      lines);
 }
 
 // Runs gnuplot on `script` without a shell; its messages go to `messages`. Returns its exit status, 127 if it could not
@@ -90,7 +91,7 @@ int run_gnuplot(const Path& script, const Path& messages) {
   std::string file = script.string();
   std::array<char*, 4> arguments = {const_cast<char*>("gnuplot"), const_cast<char*>("-d"), file.data(), nullptr};
   pid_t child = 0;
-  const int error = posix_spawnp(&child, "gnuplot", &actions, nullptr, arguments.data(), environ);
+  const int error = posix_spawnp(&child, "gnuplot", &actions, nullptr, arguments.data(), ::environ);
   posix_spawn_file_actions_destroy(&actions);
   if (error != 0) return 127;
   int status = 0;
