@@ -1,0 +1,87 @@
+// Vector helpers shared by the kernels: f32 lanes loaded from and stored to f32 or bf16 memory, and exp. Included once
+// for each instruction set, after hwy/foreach_target.h; see the Highway documentation on "-inl.h" files.
+#if defined(LOAM_KERNELS_CPU_SIMD_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef LOAM_KERNELS_CPU_SIMD_INL_H_
+#undef LOAM_KERNELS_CPU_SIMD_INL_H_
+#else
+#define LOAM_KERNELS_CPU_SIMD_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include "loam/tensor/dtype.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace loam {
+namespace HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Loads Lanes(d) elements as f32.
+template <class D>
+HWY_INLINE hn::Vec<D> load_f32(D d, const float* p) {
+  return hn::LoadU(d, p);
+}
+template <class D>
+HWY_INLINE hn::Vec<D> load_f32(D d, const Bf16* p) {
+  const hn::Rebind<uint16_t, D> d16;
+  const hn::RebindToUnsigned<D> d32;
+  const auto bits = hn::LoadU(d16, reinterpret_cast<const uint16_t*>(p));
+  return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(d32, bits)));
+}
+
+// Stores Lanes(d) elements; to bf16 with rounding to nearest, ties to even, as Bf16's constructor does.
+template <class D>
+HWY_INLINE void store_f32(D d, hn::Vec<D> v, float* p) {
+  hn::StoreU(v, d, p);
+}
+template <class D>
+HWY_INLINE void store_f32(D, hn::Vec<D> v, Bf16* p) {
+  const hn::Rebind<uint16_t, D> d16;
+  const hn::RebindToUnsigned<D> d32;
+  const hn::RebindToSigned<D> di;
+  const auto u = hn::BitCast(d32, v);
+  const auto odd = hn::And(hn::ShiftRight<16>(u), hn::Set(d32, 1u));
+  const auto rounded = hn::Add(u, hn::Add(odd, hn::Set(d32, 0x7FFFu)));
+  const auto is_nan = hn::RebindMask(d32, hn::IsNaN(v));
+  const auto bits = hn::ShiftRight<16>(hn::IfThenElse(is_nan, hn::Or(u, hn::Set(d32, 0x00400000u)), rounded));
+  // Values fit 16 bits, so sign-extended they pass the saturating conversion unchanged.
+  const auto low = hn::ShiftRight<16>(hn::ShiftLeft<16>(hn::BitCast(di, bits)));
+  const hn::Rebind<int16_t, D> di16;
+  hn::StoreU(hn::BitCast(d16, hn::DemoteTo(di16, low)), d16, reinterpret_cast<uint16_t*>(p));
+}
+
+// exp(x) with a relative error below 2e-7 for x in [-87.3, 88.7]; 0 below (also for -inf), +inf above, NaN for NaN.
+// Range reduction by ln 2 in two parts (Cody and Waite), then a minimax polynomial of degree 6 on [-ln2/2, ln2/2]
+// (Cephes).
+template <class D>
+HWY_INLINE hn::Vec<D> exp_f32(D d, hn::Vec<D> x) {
+  const hn::RebindToSigned<D> di;
+  const auto clamped = hn::Min(hn::Max(x, hn::Set(d, -87.33654f)), hn::Set(d, 88.72283f));
+  const auto n = hn::Round(hn::Mul(clamped, hn::Set(d, 1.44269504088896341f)));
+  auto r = hn::NegMulAdd(n, hn::Set(d, 0.693359375f), clamped);
+  r = hn::NegMulAdd(n, hn::Set(d, -2.12194440e-4f), r);
+  auto p = hn::Set(d, 1.9875691500e-4f);
+  p = hn::MulAdd(p, r, hn::Set(d, 1.3981999507e-3f));
+  p = hn::MulAdd(p, r, hn::Set(d, 8.3334519073e-3f));
+  p = hn::MulAdd(p, r, hn::Set(d, 4.1665795894e-2f));
+  p = hn::MulAdd(p, r, hn::Set(d, 1.6666665459e-1f));
+  p = hn::MulAdd(p, r, hn::Set(d, 5.0000001201e-1f));
+  p = hn::Add(hn::MulAdd(hn::Mul(r, r), p, r), hn::Set(d, 1.0f));
+  // 2^n in two factors, since n reaches 128 and 2^128 is no float.
+  const auto whole = hn::ConvertTo(di, n);
+  const auto half = hn::ShiftRight<1>(whole);
+  const auto bias = hn::Set(di, 127);
+  const auto scale_a = hn::BitCast(d, hn::ShiftLeft<23>(hn::Add(half, bias)));
+  const auto scale_b = hn::BitCast(d, hn::ShiftLeft<23>(hn::Add(hn::Sub(whole, half), bias)));
+  auto y = hn::Mul(hn::Mul(p, scale_a), scale_b);
+  y = hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -87.33654f)), y);
+  y = hn::IfThenElse(hn::Gt(x, hn::Set(d, 88.72283f)), hn::Inf(d), y);
+  return hn::IfThenElse(hn::IsNaN(x), x, y);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace loam
+HWY_AFTER_NAMESPACE();
+
+#endif  // LOAM_KERNELS_CPU_SIMD_INL_H_
