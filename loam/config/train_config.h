@@ -1,0 +1,103 @@
+// A training run: model, data, optimizer, schedule and book-keeping.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "loam/config/fields.h"
+#include "loam/config/model_config.h"
+
+namespace loam {
+
+enum class ComputeDtype { f32, bf16 };
+enum class ScheduleKind { cosine, wsd, constant };
+const std::vector<std::pair<ComputeDtype, const char*>>& enum_names(ComputeDtype);
+const std::vector<std::pair<ScheduleKind, const char*>>& enum_names(ScheduleKind);
+
+struct DataConfig {
+  std::string path;            // directory made by `loam data tokenize`: train/, val/, tokenizer.json
+  int64_t length = 0;          // T; 0: the model's context length
+  bool mask_documents = true;
+  bool shuffle = true;
+};
+template <class Config, class Visitor>
+  requires FieldsOf<Config, DataConfig>
+void visit_fields(Config& c, Visitor&& visit) {
+  visit("path", c.path, "directory made by `loam data tokenize`");
+  visit("length", c.length, "tokens a row; 0: the model's context length");
+  visit("mask_documents", c.mask_documents, "attention and targets stay within a document");
+  visit("shuffle", c.shuffle, "permute the windows of each epoch");
+}
+
+struct OptimizerConfig {
+  double lr = 1e-3;
+  double min_lr_ratio = 0.1;  // the schedule ends at lr times this
+  int64_t warmup_steps = 100;
+  ScheduleKind schedule = ScheduleKind::cosine;
+  double decay_fraction = 0.2;  // wsd: share of the steps that decays
+  double beta1 = 0.9, beta2 = 0.95, eps = 1e-8;
+  double weight_decay = 0.1;      // matrices and embeddings
+  double weight_decay_vectors = 0;  // norms and biases
+  double clip_norm = 1;           // 0: no clipping
+};
+template <class Config, class Visitor>
+  requires FieldsOf<Config, OptimizerConfig>
+void visit_fields(Config& c, Visitor&& visit) {
+  visit("lr", c.lr, "peak learning rate");
+  visit("min_lr_ratio", c.min_lr_ratio, "the schedule ends at lr times this");
+  visit("warmup_steps", c.warmup_steps, "steps of linear warm-up from 0");
+  visit("schedule", c.schedule, "shape of the learning rate after warm-up");
+  visit("decay_fraction", c.decay_fraction, "wsd: share of all steps in which the rate decays at the end");
+  visit("beta1", c.beta1, "decay of the first moment");
+  visit("beta2", c.beta2, "decay of the second moment");
+  visit("eps", c.eps, "added to the root of the second moment");
+  visit("weight_decay", c.weight_decay, "decoupled decay of matrices and embeddings");
+  visit("weight_decay_vectors", c.weight_decay_vectors, "decoupled decay of norm weights and biases");
+  visit("clip_norm", c.clip_norm, "largest global L2 norm of the gradient; 0: no clipping");
+}
+
+struct TrainConfig {
+  ModelConfig model;
+  DataConfig data;
+  OptimizerConfig optimizer;
+  int64_t steps = 1000;
+  int64_t batch = 32;        // rows an optimizer step
+  int64_t micro_batch = 0;   // rows a forward pass; 0: as many as batch
+  ComputeDtype dtype = ComputeDtype::f32;
+  int64_t seed = 1;
+  int64_t log_every = 10;
+  int64_t val_every = 250;   // steps; 0: only at the end
+  int64_t val_rows = 64;     // rows of the validation set that are scored; 0: all
+  int64_t save_every = 500;  // steps; 0: only at the end
+  int64_t keep_last = 2;     // checkpoints
+  int64_t sample_every = 250;  // steps; 0: never
+  std::string sample_prompt;   // empty: the end-of-text token
+  int64_t sample_tokens = 64;
+  bool overfit_one_batch = false;  // train on the first batch for ever: the loss must go to 0
+};
+template <class Config, class Visitor>
+  requires FieldsOf<Config, TrainConfig>
+void visit_fields(Config& c, Visitor&& visit) {
+  visit("model", c.model, "the Transformer");
+  visit("data", c.data, "what is read");
+  visit("optimizer", c.optimizer, "AdamW and its schedule");
+  visit("steps", c.steps, "optimizer steps");
+  visit("batch", c.batch, "rows an optimizer step");
+  visit("micro_batch", c.micro_batch, "rows a forward pass; 0: as many as batch");
+  visit("dtype", c.dtype, "compute dtype of matrices and activations");
+  visit("seed", c.seed, "of initial weights and of the order of the data");
+  visit("log_every", c.log_every, "steps between lines of metrics");
+  visit("val_every", c.val_every, "steps between validations; 0: only at the end");
+  visit("val_rows", c.val_rows, "rows of the validation set that are scored; 0: all");
+  visit("save_every", c.save_every, "steps between checkpoints; 0: only at the end");
+  visit("keep_last", c.keep_last, "checkpoints that are kept");
+  visit("sample_every", c.sample_every, "steps between samples; 0: never");
+  visit("sample_prompt", c.sample_prompt, "what samples start from; empty: the end-of-text token");
+  visit("sample_tokens", c.sample_tokens, "tokens a sample");
+  visit("overfit_one_batch", c.overfit_one_batch, "train on the first batch for ever: the loss must go to 0");
+}
+
+// Derives the model, the row length and the micro-batch, and checks the whole. Idempotent.
+TrainConfig derive(TrainConfig config);
+
+}  // namespace loam
