@@ -7,9 +7,9 @@
 #include <optional>
 #include <string>
 
+#include "loam/autograd/context.h"
 #include "loam/base/file.h"
 #include "loam/config/model_config.h"
-#include "loam/kernels/exec_context.h"
 #include "loam/model/transformer.h"
 #include "loam/nn/param_store.h"
 

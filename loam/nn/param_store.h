@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "loam/autograd/context.h"
 #include "loam/autograd/param.h"
-#include "loam/kernels/exec_context.h"
 #include "loam/tensor/tensor.h"
 
 namespace loam {
