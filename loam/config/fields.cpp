@@ -1,0 +1,140 @@
+#include "loam/config/fields.h"
+
+#include <cmath>
+
+namespace loam {
+namespace config_detail {
+namespace {
+
+std::string described(const Json& json) {
+  constexpr size_t kLongest = 40;
+  if (json.is_object()) return "an object";
+  if (json.is_array()) return "a list";
+  std::string text = json.dump();
+  if (text.size() > kLongest) text = text.substr(0, kLongest) + "...";
+  return text;
+}
+
+}  // namespace
+
+void fail_kind(const std::string& name, std::string_view expected, const Json& found) {
+  fail(ErrorCode::kInvalidArgument, "{}: expected {}, found {}", name, expected, described(found));
+}
+
+void fail_unknown(const std::string& name, const std::vector<std::string>& known) {
+  std::string nearest = nearest_name(name, known);
+  for (const std::string& candidate : known) {
+    if (nearest.empty() && candidate.ends_with("." + name)) nearest = candidate;  // "lr" for "optimizer.lr"
+  }
+  if (nearest.empty()) fail(ErrorCode::kInvalidArgument, "unknown setting \"{}\"", name);
+  fail(ErrorCode::kInvalidArgument, "unknown setting \"{}\": did you mean \"{}\"?", name, nearest);
+}
+
+std::string joined(const std::string& prefix, std::string_view name) {
+  return prefix.empty() ? std::string(name) : fmt::format("{}.{}", prefix, name);
+}
+
+std::string joined_names(const std::vector<std::string>& names) {
+  std::string all;
+  for (const std::string& name : names) all += (all.empty() ? "" : "|") + name;
+  return all;
+}
+
+void read_value(bool& value, const Json& json, const std::string& name) {
+  if (!json.is_bool()) fail_kind(name, "true or false", json);
+  value = json.as_bool();
+}
+
+void read_value(int64_t& value, const Json& json, const std::string& name) {
+  if (json.is_int()) {
+    value = json.as_int();
+    return;
+  }
+  // 1e6 is a whole number too; beyond 2^53 a double no longer says which one.
+  const double number = json.is_number() ? json.as_double() : 0.5;
+  if (number != std::floor(number) || std::abs(number) > 0x1p53) fail_kind(name, "an integer", json);
+  value = static_cast<int64_t>(number);
+}
+
+void read_value(double& value, const Json& json, const std::string& name) {
+  if (!json.is_number() || !std::isfinite(json.as_double())) fail_kind(name, "a number", json);
+  value = json.as_double();
+}
+
+void read_value(std::string& value, const Json& json, const std::string& name) {
+  if (!json.is_string()) fail_kind(name, "a text", json);
+  value = json.as_string();
+}
+
+Json nested(std::string_view dotted, Json value) {
+  for (size_t end = dotted.size(); end > 0;) {
+    const size_t dot = dotted.rfind('.', end - 1);
+    const size_t begin = dot == std::string_view::npos ? 0 : dot + 1;
+    value = Json(Json::Object{{std::string(dotted.substr(begin, end - begin)), std::move(value)}});
+    end = begin == 0 ? 0 : dot;
+  }
+  return value;
+}
+
+Json assigned_value(std::string_view text, bool is_text) {
+  try {
+    Json value = Json::parse(text, "setting");
+    if (!is_text || value.is_string()) return value;
+  } catch (const Error&) {
+    // Plain words need no quotation marks.
+  }
+  return Json(text);
+}
+
+}  // namespace config_detail
+
+namespace {
+
+struct Flat {
+  std::string name;
+  const Json* value;
+};
+
+void flatten(const Json& json, const std::string& prefix, std::vector<Flat>& out) {
+  for (const auto& [key, value] : json.as_object()) {
+    const std::string name = config_detail::joined(prefix, key);
+    if (value.is_object()) {
+      flatten(value, name, out);
+    } else {
+      out.push_back({name, &value});
+    }
+  }
+}
+
+const Json* value_named(const std::vector<Flat>& fields, const std::string& name) {
+  for (const Flat& field : fields) {
+    if (field.name == name) return field.value;
+  }
+  return nullptr;
+}
+
+bool same(const Json& a, const Json& b) {
+  if (a.is_number() && b.is_number() && !(a.is_int() && b.is_int())) return a.as_double() == b.as_double();
+  return a == b;
+}
+
+}  // namespace
+
+std::vector<std::string> config_diff(const Json& before, const Json& after) {
+  std::vector<Flat> old_fields, new_fields;
+  flatten(before, "", old_fields);
+  flatten(after, "", new_fields);
+  std::vector<std::string> lines;
+  for (const Flat& field : old_fields) {
+    const Json* now = value_named(new_fields, field.name);
+    if (now && same(*field.value, *now)) continue;
+    lines.push_back(fmt::format("{}: {} -> {}", field.name, field.value->dump(), now ? now->dump() : "(absent)"));
+  }
+  for (const Flat& field : new_fields) {
+    if (value_named(old_fields, field.name)) continue;
+    lines.push_back(fmt::format("{}: (absent) -> {}", field.name, field.value->dump()));
+  }
+  return lines;
+}
+
+}  // namespace loam

@@ -1,0 +1,219 @@
+#include "loam/config/fields.h"
+
+#include <gtest/gtest.h>
+
+#include "loam/config/train_config.h"
+#include "tests/harness/expect_error.h"
+
+namespace loam {
+namespace {
+
+using testing::error_of;
+
+struct Inner {
+  std::vector<int64_t> sizes{1, 2};
+  std::string text = "a";
+};
+template <class Config, class Visitor>
+requires FieldsOf<Config, Inner>
+void visit_fields(Config& c, Visitor&& visit) {
+  visit("sizes", c.sizes, "a list");
+  visit("text", c.text, "a text");
+}
+
+struct Outer {
+  bool flag = false;
+  int64_t count = 3;
+  double rate = 0.5;
+  NormKind norm = NormKind::rms;
+  Inner inner;
+};
+template <class Config, class Visitor>
+requires FieldsOf<Config, Outer>
+void visit_fields(Config& c, Visitor&& visit) {
+  visit("flag", c.flag, "a switch");
+  visit("count", c.count, "a number of things");
+  visit("rate", c.rate, "a rate");
+  visit("norm", c.norm, "a kind");
+  visit("inner", c.inner, "a part");
+}
+
+TEST(Fields, WritesEveryFieldInOrder) {
+  EXPECT_EQ(config_to_json(Outer{}).dump(),
+            R"({"flag":false,"count":3,"rate":0.5,"norm":"rms","inner":{"sizes":[1,2],"text":"a"}})");
+}
+
+TEST(Fields, ReadsWhatIsGivenAndLeavesTheRest) {
+  Outer config;
+  config_from_json(config, Json::parse(R"({"norm":"layer","inner":{"sizes":[7]},"count":1e3,"rate":2})"));
+  EXPECT_EQ(config.norm, NormKind::layer);
+  EXPECT_EQ(config.inner.sizes, std::vector<int64_t>{7});
+  EXPECT_EQ(config.inner.text, "a");
+  EXPECT_EQ(config.count, 1000);
+  EXPECT_EQ(config.rate, 2.0);
+  EXPECT_FALSE(config.flag);
+}
+
+TEST(Fields, JsonRoundTripOfEveryField) {
+  TrainConfig config;
+  config.optimizer.lr = 0.1 + 0.2;
+  config.model.positions = PositionKind::learned;
+  config.sample_prompt = "\"quoted\" \xE2\x82\xAC\n";
+  TrainConfig read;
+  config_from_json(read, Json::parse(config_to_json(config).dump(2)));
+  EXPECT_EQ(config_to_json(read), config_to_json(config));
+  EXPECT_EQ(read.optimizer.lr, 0.1 + 0.2);
+}
+
+TEST(Fields, ErrorsNameTheSettingAndChangeNothing) {
+  const std::vector<std::pair<std::string, std::string>> cases{
+      {R"({"count":1,"inner":{"sizs":[1]}})", R"(unknown setting "inner.sizs": did you mean "inner.sizes"?)"},
+      {R"({"count":1,"colour":2})", R"(unknown setting "colour": did you mean "count"?)"},
+      {R"({"count":1,"zzzzzzzzz":2})", R"(unknown setting "zzzzzzzzz")"},
+      {R"({"count":1,"flag":1})", "flag: expected true or false, found 1"},
+      {R"({"flag":true,"count":1.5})", "count: expected an integer, found 1.5"},
+      {R"({"flag":true,"count":1e300})", "count: expected an integer, found 1e+300"},
+      {R"({"flag":true,"count":true})", "count: expected an integer, found true"},
+      {R"({"flag":true,"count":null})", "count: expected an integer, found null"},
+      {R"({"count":1,"rate":"fast"})", "rate: expected a number, found \"fast\""},
+      {R"({"count":1,"norm":"batch"})", "norm: expected one of rms|layer, found \"batch\""},
+      {R"({"count":1,"inner":3})", "inner: expected an object, found 3"},
+      {R"({"count":1,"inner":{"sizes":[1,"2"]}})", "inner.sizes: expected an integer, found \"2\""},
+      {R"([1])", "the configuration: expected an object, found a list"},
+  };
+  for (const auto& [text, message] : cases) {
+    Outer config;
+    const std::string found =
+        error_of(ErrorCode::kInvalidArgument, [&, &json = text] { config_from_json(config, Json::parse(json)); });
+    if (message.find("colour") != std::string::npos) {
+      EXPECT_TRUE(found.starts_with(R"(unknown setting "colour")")) << found;
+    } else {
+      EXPECT_EQ(found, message);
+    }
+    EXPECT_EQ(config_to_json(config), config_to_json(Outer{})) << text;
+  }
+}
+
+TEST(Fields, SetTakesJsonOrPlainWords) {
+  Outer config;
+  config_set(config, "norm=layer");
+  config_set(config, "inner.text=123");
+  config_set(config, "inner.sizes=[4,5]");
+  config_set(config, "rate=3e-4");
+  config_set(config, "flag=true");
+  EXPECT_EQ(config.norm, NormKind::layer);
+  EXPECT_EQ(config.inner.text, "123");
+  EXPECT_EQ(config.inner.sizes, (std::vector<int64_t>{4, 5}));
+  EXPECT_EQ(config.rate, 3e-4);
+  EXPECT_TRUE(config.flag);
+  config_set(config, "inner.text=a=b");
+  EXPECT_EQ(config.inner.text, "a=b");
+  config_set(config, "inner.text=");
+  EXPECT_EQ(config.inner.text, "");
+  config_set(config, R"(inner={"text":"whole","sizes":[]})");
+  EXPECT_EQ(config.inner.text, "whole");
+  EXPECT_TRUE(config.inner.sizes.empty());
+}
+
+TEST(Fields, SetErrors) {
+  Outer config;
+  const auto set = [&](std::string assignment) {
+    return error_of(ErrorCode::kInvalidArgument, [&] { config_set(config, assignment); });
+  };
+  EXPECT_EQ(set("count"), "setting \"count\": expected name=value");
+  EXPECT_EQ(set("inner.txt=1"), "unknown setting \"inner.txt\": did you mean \"inner.text\"?");
+  EXPECT_EQ(set("sizes=[1]"), "unknown setting \"sizes\": did you mean \"inner.sizes\"?");
+  EXPECT_EQ(set("count=many"), "count: expected an integer, found \"many\"");
+  EXPECT_EQ(set("count=[1]"), "count: expected an integer, found a list");
+  std::string deep = "a";
+  for (int i = 0; i < 100000; ++i) deep += ".a";
+  EXPECT_TRUE(set(deep + "=1").starts_with("unknown setting"));
+  EXPECT_EQ(config_to_json(config), config_to_json(Outer{}));
+}
+
+TEST(Fields, ListHasTypesAndDefaults) {
+  const std::vector<FieldInfo> fields = config_fields(Outer{});
+  ASSERT_EQ(fields.size(), 6u);
+  const std::vector<std::vector<std::string>> expected{{"flag", "true|false", "a switch", "false"},
+                                                       {"count", "integer", "a number of things", "3"},
+                                                       {"rate", "number", "a rate", "0.5"},
+                                                       {"norm", "rms|layer", "a kind", "\"rms\""},
+                                                       {"inner.sizes", "list of integer", "a list", "[1,2]"},
+                                                       {"inner.text", "text", "a text", "\"a\""}};
+  for (size_t i = 0; i < fields.size(); ++i) {
+    EXPECT_EQ((std::vector<std::string>{fields[i].name, fields[i].type, fields[i].help, fields[i].value.dump()}),
+              expected[i]);
+  }
+}
+
+TEST(Fields, DiffListsWhatChanged) {
+  const Json before = Json::parse(R"({"a":{"lr":0.25,"old":1},"b":2,"c":[1]})");
+  const Json after = Json::parse(R"({"a":{"lr":0.001,"new":"x"},"b":2.0,"c":[1,2]})");
+  EXPECT_EQ(config_diff(before, after), (std::vector<std::string>{"a.lr: 0.25 -> 0.001", "a.old: 1 -> (absent)",
+                                                                  "c: [1] -> [1,2]", "a.new: (absent) -> \"x\""}));
+  EXPECT_TRUE(config_diff(before, before).empty());
+}
+
+// Names that scripts and stored runs rely on: a change here is a change of the interface.
+TEST(Fields, ListOfTrainingSettingsIsFrozen) {
+  const std::vector<std::string> expected{"model.vocab_size",
+                                          "model.context_length",
+                                          "model.layers",
+                                          "model.dim",
+                                          "model.heads",
+                                          "model.kv_heads",
+                                          "model.head_dim",
+                                          "model.ffn_dim",
+                                          "model.norm",
+                                          "model.norm_eps",
+                                          "model.activation",
+                                          "model.gated",
+                                          "model.attention_bias",
+                                          "model.attention_out_bias",
+                                          "model.mlp_bias",
+                                          "model.norm_bias",
+                                          "model.positions",
+                                          "model.rope_theta",
+                                          "model.rope_pairs",
+                                          "model.tied_embeddings",
+                                          "model.init_std",
+                                          "model.scaled_residual_init",
+                                          "data.path",
+                                          "data.length",
+                                          "data.mask_documents",
+                                          "data.shuffle",
+                                          "optimizer.lr",
+                                          "optimizer.min_lr_ratio",
+                                          "optimizer.warmup_steps",
+                                          "optimizer.schedule",
+                                          "optimizer.decay_fraction",
+                                          "optimizer.beta1",
+                                          "optimizer.beta2",
+                                          "optimizer.eps",
+                                          "optimizer.weight_decay",
+                                          "optimizer.weight_decay_vectors",
+                                          "optimizer.clip_norm",
+                                          "steps",
+                                          "batch",
+                                          "micro_batch",
+                                          "dtype",
+                                          "seed",
+                                          "log_every",
+                                          "val_every",
+                                          "val_rows",
+                                          "save_every",
+                                          "keep_last",
+                                          "sample_every",
+                                          "sample_prompt",
+                                          "sample_tokens",
+                                          "overfit_one_batch"};
+  std::vector<std::string> found;
+  for (const FieldInfo& field : config_fields(TrainConfig{})) {
+    found.push_back(field.name);
+    EXPECT_FALSE(field.help.empty()) << field.name;
+  }
+  EXPECT_EQ(found, expected);
+}
+
+}  // namespace
+}  // namespace loam
