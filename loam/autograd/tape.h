@@ -14,6 +14,7 @@
 #include "loam/autograd/context.h"
 #include "loam/autograd/node.h"
 #include "loam/autograd/param.h"
+#include "loam/autograd/recompute.h"
 
 namespace loam {
 
@@ -36,7 +37,7 @@ class Tape {
   void record(std::unique_ptr<Node> node, std::span<const Var> inputs, std::span<Var* const> outputs, std::span<const ParamRef> params = {});
 
   // A value that is a part of `parent` (a strided view of it): its gradient is the same part of the parent's gradient, so that nothing is copied when a fused projection
-  // is split. REQUIRES: the parts taken of one parent do not overlap. Parts that receive no gradient count as zero.
+  // is split. REQUIRES: parts taken of one parent are equal or do not overlap. Parts that receive no gradient count as zero.
   Var part(const Var& parent, const Tensor& view);
 
   struct BackwardOptions {
@@ -50,6 +51,11 @@ class Tape {
   // The same from any values with given gradients (a pipeline stage).
   void backward(const Context& ctx, std::span<const Var> roots, std::span<const Tensor> gradients, BackwardOptions options);
   void backward_weights(const Context& ctx);
+
+  // What recompute() does when it records: runs the segment for its values, and keeps it to be recorded here when backward reaches it.
+  std::vector<Var> record_segment(const Context& ctx, const Segment& segment, const std::vector<Var>& inputs);
+  // False while a segment runs for its values: uses of parameters are counted then, nodes are dropped. An op that does work of its backward pass in forward asks first.
+  bool keeps() const;
 
   // Called once for each trainable parameter when all its uses recorded on this tape have put in their gradient, in the last micro-batch.
   void on_param_ready(std::function<void(const ParamRef&)> hook);
