@@ -1,5 +1,6 @@
 #include "loam/base/hash.h"
 
+#define XXH_STATIC_LINKING_ONLY  // the size of XXH3_state_t
 #include <fmt/core.h>
 #include <xxhash.h>
 
@@ -53,6 +54,15 @@ std::string hash_hex(std::string_view bytes) {
   const XXH128_hash_t hash = XXH3_128bits(bytes.data(), bytes.size());
   return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
 }
+
+struct StreamHash64::State {
+  XXH3_state_t xxh3;
+};
+
+StreamHash64::StreamHash64() : state_(std::make_unique<State>()) { XXH3_64bits_reset(&state_->xxh3); }
+StreamHash64::~StreamHash64() = default;
+void StreamHash64::update(std::string_view bytes) { XXH3_64bits_update(&state_->xxh3, bytes.data(), bytes.size()); }
+uint64_t StreamHash64::digest() const { return XXH3_64bits_digest(&state_->xxh3); }
 
 uint32_t crc32c(std::string_view bytes, uint32_t crc) {
 #ifdef __x86_64__

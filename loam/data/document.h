@@ -19,12 +19,23 @@ struct Document {
 
 struct DocumentReaderOptions {
   std::string text_key = "text";
-  std::string separator;       // plain text: a line equal to it ends a document; empty: one document a file
-  double max_bad_share = 0.01; // of the lines seen so far (after the first 100); more bad lines are an Error
+  std::string separator;        // plain text: a line equal to it ends a document; empty: one document a file
+  double max_bad_share = 0.01;  // of the lines seen so far (after the first 100); more bad lines are an Error
 };
 
-// Reads documents from inputs (as open_input takes them), in order. Names ending in .jsonl or .json (before .gz/.zst) hold one JSON object a line; others are plain text. Standard input is
-// JSONL if its first byte that is not white space is "{". A bad line is counted, reported with file and line, and skipped.
+// Reads documents from inputs (as open_input takes them), in order. Names ending in .jsonl, .ndjson or .json (before
+// .gz/.zst) hold one JSON object a line; others are plain text. Standard input is JSONL if its first byte that is not
+// white space is "{".
+//
+// JSONL: the text is the string under `text_key`; "id" (a string or number) is the id; the object "metadata" and all
+// other members are the metadata. Blank lines do not count. A bad line (not JSON, no object, no text) is counted,
+// reported with file and line, and skipped; Error{kBadFormat} once they pass max_bad_share, or if a whole file has only
+// bad lines. Bytes that are not UTF-8 and lone surrogates become U+FFFD.
+//
+// Plain text: bytes are taken as they are, NUL and invalid UTF-8 too. A separator line's own line end and the one
+// before it belong to no document; a document between separators that would be empty is none.
+//
+// A UTF-8 byte order mark at the start of a file is dropped; one of UTF-16 or UTF-32 is Error{kBadFormat}.
 class DocumentReader {
  public:
   DocumentReader(std::vector<Path> inputs, DocumentReaderOptions options);
@@ -32,7 +43,7 @@ class DocumentReader {
   bool next(Document& document);
   int64_t bad_lines() const;
   int64_t bytes_read() const;   // of decoded input
-  int64_t input_bytes() const;  // sum of file sizes, 0 if unknown
+  int64_t input_bytes() const;  // sum of file sizes, 0 if unknown (standard input, compressed files)
 
  private:
   struct State;

@@ -1,5 +1,6 @@
-// Training batches from a token set. The order is a pure function of (seed, epoch, global sample index), so a loader has no state but the number of samples already taken: resuming is arithmetic,
-// and ranks and workers slice the same order.
+// Training batches from a token set. The order is a pure function of (seed, epoch, global sample index), so a loader
+// has no state but the number of samples already taken: resuming is arithmetic, and ranks and workers slice the same
+// order.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +16,12 @@ namespace loam {
 struct TokenBatch {
   int64_t rows = 0, length = 0;
   std::vector<int32_t> tokens;
-  std::vector<int32_t> targets;    // the next token; -1 where there is none to learn (across a document's end when documents are masked)
-  std::vector<int32_t> first_key;  // index in the row of the first token of the same document (0 everywhere without document masking)
-  std::vector<int32_t> positions;  // index within the document's part of this row (without document masking: within the row)
+  std::vector<int32_t>
+      targets;  // the next token; -1 where there is none to learn (across a document's end when documents are masked)
+  std::vector<int32_t>
+      first_key;  // index in the row of the first token of the same document (0 everywhere without document masking)
+  std::vector<int32_t>
+      positions;  // index within the document's part of this row (without document masking: within the row)
   int64_t target_count() const;
 };
 
@@ -28,8 +32,9 @@ struct LoaderOptions {
   uint64_t seed = 0;
 };
 
-// Sample i of an epoch is a window of T + 1 tokens of the stream that starts at a multiple of T (targets are the window shifted by one, so consecutive windows share one token); the windows of an epoch are permuted by a keyed
-// bijection (a Feistel network over Philox with cycle walking: Black and Rogaway 2002), which needs no memory.
+// Sample i of an epoch is a window of T + 1 tokens of the stream that starts at a multiple of T (targets are the window
+// shifted by one, so consecutive windows share one token); the windows of an epoch are permuted by a keyed bijection (a
+// Feistel network over Philox with cycle walking: Black and Rogaway 2002), which needs no memory.
 class Loader {
  public:
   // Error{kInvalidArgument} if the set has fewer than T + 1 tokens.

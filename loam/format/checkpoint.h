@@ -1,7 +1,9 @@
-// Training checkpoints: directories RUN/checkpoints/step-00000200 that appear whole or not at all, with a mark that they are complete.
+// Training checkpoints: directories RUN/checkpoints/step-00000200 that appear whole or not at all, with a mark that
+// they are complete.
 //
-// Layout: model.safetensors (f32 masters), optimizer.safetensors (moments), state.json (step, data position, configuration, ...), MANIFEST.json (size and XXH3-128 of every file,
-// written last). A directory whose manifest is missing or does not agree with the files is torn.
+// Layout: model.safetensors (f32 masters), optimizer.safetensors (moments), state.json (step, data position,
+// configuration, ...), MANIFEST.json (size and XXH3-128 of every file, written last). A directory whose manifest is
+// missing or does not agree with the files is torn.
 #pragma once
 
 #include <cstdint>
@@ -26,27 +28,34 @@ struct CheckpointInfo {
   int64_t step;
 };
 
+// Writes and finds the checkpoints of one run. One process at a time may write.
 class CheckpointStore {
  public:
   // `directory` is RUN/checkpoints; created when the first checkpoint is saved.
   explicit CheckpointStore(Path directory);
 
-  // Temp directory, fsync, rename; then removes what `keep_last` no longer keeps (steps in `protect` stay). The previous ones are untouched until the new one is
-  // complete. Error{kIo} (disk full) leaves the old state.
-  Path save(int64_t step, const std::vector<CheckpointFile>& files, const Json& state, int64_t keep_last, const std::vector<int64_t>& protect = {});
+  // Temp directory, fsync, rename; a checkpoint of the same step is replaced. Then removes what `keep_last` no longer
+  // keeps: of the complete checkpoints up to `step` the newest `keep_last` stay (0 or less: all), and those of the
+  // steps in `protect`; torn ones go, later steps are not looked at. The previous ones are untouched until the new one
+  // is complete. Error{kIo} (disk full) leaves the old state.
+  Path save(int64_t step, const std::vector<CheckpointFile>& files, const Json& state, int64_t keep_last,
+            const std::vector<int64_t>& protect = {});
 
   // All directories named step-N, complete or not, by ascending step.
   std::vector<CheckpointInfo> list() const;
-  // The newest complete one; torn ones are skipped with a warning each. nullopt if there is none.
+  // The newest complete one (contents checked too); torn ones are skipped with a warning each. nullopt if there is
+  // none.
   std::optional<CheckpointInfo> newest_complete() const;
-  // Removes leftovers of interrupted saves.
+  // Removes leftovers of interrupted saves. save() does so too.
   void clean() const;
 
  private:
+  void prune(int64_t step, int64_t keep_last, const std::vector<int64_t>& protect) const;
   Path directory_;
 };
 
-// Error{kBadFormat} that says what is wrong if the checkpoint is not complete. `deep` also checks the hashes of the contents, not just the sizes.
+// Error{kBadFormat} that says what is wrong if the checkpoint is not complete. `deep` also checks the hashes of the
+// contents, not just the sizes.
 void verify_checkpoint(const Path& checkpoint, bool deep = true);
 Json read_checkpoint_state(const Path& checkpoint);
 

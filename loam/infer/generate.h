@@ -41,13 +41,15 @@ struct GenerateStats {
 using TokenCallback = std::function<bool(size_t request, int32_t token, float logp)>;
 
 struct GenerateOptions {
-  int64_t batch = 16;      // sequences that decode together
-  bool use_cache = true;   // false: the whole sequence is computed again for every token, the reference of tests
+  int64_t batch = 16;     // sequences that decode together
+  bool use_cache = true;  // false: the whole sequence is computed again for every token, the reference of tests
 };
 
-// Runs all requests; a finished one makes room for the next. Errors, before anything is computed: an empty prompt, an id outside the vocabulary, or a prompt that
-// leaves no room for a new token within the context (both numbers are named).
-std::vector<GenerateResult> generate(const ExecContext& ctx, const Model& model, const std::vector<GenerateRequest>& requests, const GenerateOptions& options,
+// Runs all requests; a finished one makes room for the next. Errors, before anything is computed: an empty prompt, an
+// id outside the vocabulary, or a prompt that leaves no room for a new token within the context (both numbers are
+// named).
+std::vector<GenerateResult> generate(const ExecContext& ctx, const Model& model,
+                                     const std::vector<GenerateRequest>& requests, const GenerateOptions& options,
                                      const TokenCallback& on_token = {}, GenerateStats* stats = nullptr);
 
 }  // namespace loam

@@ -11,8 +11,8 @@ namespace loam {
 struct SamplingOptions {
   double temperature = 1;  // 0: the most likely token (the lowest id of equals)
   int64_t top_k = 0;       // keep the k most likely; 0: all
-  double top_p = 1;        // then the smallest set of most likely tokens whose mass is at least p (Holtzman et al. 2020)
-  double min_p = 0;        // then those with at least this share of the most likely one's probability
+  double top_p = 1;  // then the smallest set of most likely tokens whose mass is at least p (Holtzman et al. 2020)
+  double min_p = 0;  // then those with at least this share of the most likely one's probability
   uint64_t seed = 0;
 };
 
@@ -27,8 +27,9 @@ struct Sampled {
 class Sampler {
  public:
   explicit Sampler(const SamplingOptions& options);
-  // `index` is the number of the draw: the random number is a pure function of (seed, stream, index), so a sequence's text does not depend on what is sampled beside it.
-  // Logits of -inf are never drawn. Error{kInvalidArgument} if a logit is NaN or none is finite.
+  // `index` is the number of the draw: the random number is a pure function of (seed, stream, index), so a sequence's
+  // text does not depend on what is sampled beside it. Logits of -inf are never drawn. Error{kInvalidArgument} if a
+  // logit is NaN or none is finite.
   Sampled sample(std::span<const float> logits, uint64_t stream, uint64_t index);  // logits [V]
 
  private:

@@ -7,7 +7,8 @@
 
 namespace loam {
 
-// Lets text through up to the first stop string (the earliest; of those that start together, any: the text before is the same), holding back only what may still become one.
+// Lets text through up to the first stop string (the earliest; of those that start together, any: the text before is
+// the same), holding back only what may still become one.
 class StopFilter {
  public:
   // Error{kInvalidArgument} for an empty stop string.

@@ -13,7 +13,7 @@
 namespace loam {
 
 struct TextRequest {
-  std::string prompt;              // "" starts a new document: needs a tokenizer with a begin or end-of-text token
+  std::string prompt;  // "" starts a new document: needs a tokenizer with a begin or end-of-text token
   int64_t max_tokens = 128;
   SamplingOptions sampling;
   uint64_t stream = 0;
@@ -22,9 +22,9 @@ struct TextRequest {
 
 struct TextResult {
   std::vector<int32_t> prompt_ids;
-  std::vector<int32_t> ids;    // all that were generated, a final stop string's tokens included
+  std::vector<int32_t> ids;  // all that were generated, a final stop string's tokens included
   std::vector<float> logp;
-  std::string text;            // ends before the stop string
+  std::string text;  // ends before the stop string
   FinishReason reason = FinishReason::length;
 };
 
@@ -32,19 +32,21 @@ struct TextResult {
 std::vector<int32_t> prompt_ids(const Tokenizer& tokenizer, const std::string& prompt);
 
 // `on_text` gets each request's text as it becomes certain; joined, the parts equal TextResult::text.
-std::vector<TextResult> generate_text(const ExecContext& ctx, const Model& model, const Tokenizer& tokenizer, const std::vector<TextRequest>& requests,
-                                      const GenerateOptions& options, const std::function<void(size_t request, const std::string& text)>& on_text = {},
+std::vector<TextResult> generate_text(const ExecContext& ctx, const Model& model, const Tokenizer& tokenizer,
+                                      const std::vector<TextRequest>& requests, const GenerateOptions& options,
+                                      const std::function<void(size_t request, const std::string& text)>& on_text = {},
                                       GenerateStats* stats = nullptr);
 
 struct TextScore {
   std::vector<int32_t> ids;
-  std::vector<float> logp;    // [ids]: 0 for the first
-  int64_t scored = 0;         // tokens with a log-probability
-  int64_t bytes = 0;          // of the text
+  std::vector<float> logp;  // [ids]: 0 for the first
+  int64_t scored = 0;       // tokens with a log-probability
+  int64_t bytes = 0;        // of the text
   double total_logp = 0;
   double perplexity() const;     // exp(-total / scored)
   double bits_per_byte() const;  // -total / ln 2 / bytes
 };
-TextScore score_text(const ExecContext& ctx, const Model& model, const Tokenizer& tokenizer, const std::string& text, int64_t window = 0, int64_t stride = 0);
+TextScore score_text(const ExecContext& ctx, const Model& model, const Tokenizer& tokenizer, const std::string& text,
+                     int64_t window = 0, int64_t stride = 0);
 
 }  // namespace loam

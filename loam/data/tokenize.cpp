@@ -1,0 +1,271 @@
+#include "loam/data/tokenize.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <optional>
+
+#include "loam/base/error.h"
+#include "loam/base/hash.h"
+#include "loam/base/interrupt.h"
+#include "loam/base/parallel_for.h"
+#include "loam/base/progress.h"
+#include "loam/text/tokenizer_files.h"
+
+namespace loam {
+namespace {
+
+constexpr int64_t kBatchBytes = 1 << 20;   // of text, a thread
+constexpr size_t kPartBytes = 128 << 10;   // a longer document is encoded in parts
+constexpr uint64_t kSplitSeed = 0x76616C;  // of the hash that chooses validation documents
+
+enum class Part { train, val };
+
+// A document on its way through the pipeline.
+struct Item {
+  std::string text;
+  std::vector<std::string_view> pieces;   // of text, whose ids one after the other are those of the whole
+  std::vector<std::vector<int32_t>> ids;  // of the pieces
+  Part part = Part::train;
+  uint64_t hash = 0;
+};
+
+// The place in `text` for a cut that leaves about `share` behind it: after the nearest line end, or else in front of
+// the nearest character. Error{kInvalidArgument} if there is none.
+size_t cut_position(std::string_view text, double share) {
+  const double wanted = static_cast<double>(text.size()) * (1 - share);
+  const auto nearest = [&](auto is_cut) {
+    size_t best = 0;
+    for (size_t i = 1; i < text.size(); ++i) {
+      const auto distance = [&](size_t at) { return std::abs(static_cast<double>(at) - wanted); };
+      if (is_cut(i) && (best == 0 || distance(i) < distance(best))) best = i;
+    }
+    return best;
+  };
+  size_t cut = nearest([&](size_t i) { return text[i - 1] == '\n'; });
+  if (cut == 0) cut = nearest([&](size_t i) { return (text[i] & 0xC0) != 0x80; });
+  LOAM_CHECK(cut != 0, "tokenize: the only document, of {} bytes, cannot be cut into training and validation",
+             text.size());
+  return cut;
+}
+
+// Reads documents with text, up to the limit, and assigns each to its part.
+class ItemReader {
+ public:
+  explicit ItemReader(const TokenizeOptions& options) : reader_(options.inputs, options.reader), options_(options) {}
+
+  bool next(Item& item) {
+    if (options_.val_fraction > 0 && count_ == 0) return first(item);
+    if (waiting_) {
+      item = std::move(*waiting_);
+      waiting_.reset();
+      return true;
+    }
+    return read(item);
+  }
+  const DocumentReader& documents() const { return reader_; }
+
+ private:
+  bool read(Item& item) {
+    if (options_.limit > 0 && count_ == options_.limit) return false;
+    do {
+      check_interrupt();
+      if (!reader_.next(document_)) return false;
+    } while (document_.text.empty());
+    ++count_;
+    item.text = std::move(document_.text);
+    item.hash = hash64(item.text, kSplitSeed);
+    const double uniform = static_cast<double>(item.hash >> 11) * 0x1p-53;
+    item.part = uniform < options_.val_fraction ? Part::val : Part::train;
+    return true;
+  }
+
+  // Only a second document shows that the first one need not be cut.
+  bool first(Item& item) {
+    if (!read(item)) return false;
+    waiting_.emplace();
+    if (read(*waiting_)) return true;
+    const size_t cut = cut_position(item.text, options_.val_fraction);
+    waiting_->text = item.text.substr(cut);
+    item.text.resize(cut);
+    item.part = Part::train;
+    waiting_->part = Part::val;
+    return true;
+  }
+
+  DocumentReader reader_;
+  const TokenizeOptions& options_;
+  Document document_;
+  std::optional<Item> waiting_;
+  int64_t count_ = 0;
+};
+
+// Cuts at places where the pieces have the same ids alone as together.
+void cut_pieces(Item& item) {
+  const std::string_view text = item.text;
+  size_t begin = 0;
+  for (size_t end = kPartBytes; end < text.size(); ++end) {
+    if (!is_independent_cut(text, end)) continue;
+    item.pieces.push_back(text.substr(begin, end - begin));
+    begin = end;
+    end += kPartBytes;
+  }
+  item.pieces.push_back(text.substr(begin));
+  item.ids.resize(item.pieces.size());
+}
+
+struct Batch {
+  std::vector<Item> items;
+  std::vector<std::pair<size_t, size_t>> work;  // (item, piece)
+
+  void read(ItemReader& reader, int64_t bytes) {
+    items.clear();
+    work.clear();
+    Item item;
+    while (bytes > 0 && reader.next(item)) {
+      bytes -= static_cast<int64_t>(item.text.size()) + 64;  // empty-ish documents must end a batch too
+      items.push_back(std::exchange(item, Item()));
+    }
+    for (size_t i = 0; i < items.size(); ++i) {
+      cut_pieces(items[i]);  // only now: the texts no longer move
+      for (size_t p = 0; p < items[i].pieces.size(); ++p) work.emplace_back(i, p);
+    }
+  }
+};
+
+// The two sets, and what is needed to give one of them a document if it got none.
+class SplitWriter {
+ public:
+  SplitWriter(Path directory, TokenSetInfo info, bool split)
+      : directory_(std::move(directory)), info_(std::move(info)), end_of_text_(info_.end_of_text), split_(split) {}
+
+  void add(const Item& item) {
+    ids_.clear();
+    for (const auto& ids : item.ids) ids_.insert(ids_.end(), ids.begin(), ids.end());
+    ids_.push_back(end_of_text_);
+    const auto bytes = static_cast<int64_t>(item.text.size());
+    if (item.hash < lowest_hash_ || count(item.part) + count(other(item.part)) == 0) {
+      lowest_hash_ = item.hash;
+      lowest_document_ = count(item.part);
+      lowest_bytes_ = bytes;
+    }
+    writer(item.part).add(ids_, bytes);
+    ++count(item.part);
+  }
+
+  TokenizeResult finish() {
+    LOAM_CHECK(count(Part::train) + count(Part::val) > 0, "tokenize: there are no documents in the inputs");
+    if (split_ && count(Part::val) == 0) return move_lowest(Part::train);
+    if (split_ && count(Part::train) == 0) return move_lowest(Part::val);
+    TokenizeResult result;
+    result.train = writer(Part::train).finish();
+    if (split_) result.val = writer(Part::val).finish();
+    return result;
+  }
+
+ private:
+  static Part other(Part part) { return part == Part::train ? Part::val : Part::train; }
+  static size_t index(Part part) { return part == Part::train ? 0 : 1; }
+  Path path(Part part) const { return directory_ / (part == Part::train ? "train" : "val"); }
+  int64_t& count(Part part) { return counts_[index(part)]; }
+  TokenSetWriter& writer(Part part) {
+    auto& writer = writers_[index(part)];
+    if (!writer) writer.emplace(path(part), info_);
+    return *writer;
+  }
+
+  // All documents are in `from`: writes it again as two sets.
+  TokenizeResult move_lowest(Part from) {
+    const TokenSetInfo all = writer(from).finish();
+    const Path aside = directory_ / ".all";
+    std::filesystem::rename(path(from), aside);
+    writers_[index(from)].reset();
+    {
+      const TokenSet set(aside);
+      for (int64_t document = 0; document < all.documents; ++document) {
+        check_interrupt();
+        const int64_t begin = set.document_begin(document);
+        ids_.resize(static_cast<size_t>(set.document_begin(document + 1) - begin));
+        set.read(begin, ids_);
+        const bool moves = document == lowest_document_;
+        // Bytes are kept only as a sum: the first document left behind carries those of all.
+        const bool carries = document == (lowest_document_ == 0 ? 1 : 0);
+        writer(moves ? other(from) : from)
+            .add(ids_, moves     ? lowest_bytes_
+                       : carries ? all.text_bytes - lowest_bytes_
+                                 : 0);
+      }
+    }
+    std::filesystem::remove_all(aside);
+    return {writer(Part::train).finish(), writer(Part::val).finish(), 0};
+  }
+
+  Path directory_;
+  TokenSetInfo info_;
+  int32_t end_of_text_;
+  bool split_;
+  std::optional<TokenSetWriter> writers_[2];
+  int64_t counts_[2] = {};
+  std::vector<int32_t> ids_;
+  uint64_t lowest_hash_ = std::numeric_limits<uint64_t>::max();
+  int64_t lowest_document_ = 0, lowest_bytes_ = 0;  // that document's place in its part
+};
+
+// One batch is encoded while the one before it is written and the next one read; documents leave in the order they
+// came.
+void run_pipeline(const Tokenizer& tokenizer, const TokenizeOptions& options, ItemReader& reader, SplitWriter& writer) {
+  Progress progress("tokenizing", reader.documents().input_bytes(), "bytes");
+  int64_t shown = 0;
+  Batch done, current, next;
+  const int64_t batch_bytes = kBatchBytes * options.threads;
+  current.read(reader, batch_bytes);
+  while (!current.items.empty() || !done.items.empty()) {
+    parallel_tasks(options.threads, static_cast<int64_t>(current.work.size()) + 1, [&](int64_t index, int) {
+      check_interrupt();
+      if (index == 0) {
+        for (const Item& item : done.items) writer.add(item);
+        if (!current.items.empty()) next.read(reader, batch_bytes);
+        return;
+      }
+      const auto [item, piece] = current.work[static_cast<size_t>(index - 1)];
+      Item& target = current.items[item];
+      tokenizer.encode(target.pieces[piece], SpecialPolicy::none(), target.ids[piece]);
+    });
+    std::swap(done, current);
+    std::swap(current, next);
+    next.items.clear();
+    next.work.clear();
+    progress.advance(reader.documents().bytes_read() - shown);
+    shown = reader.documents().bytes_read();
+  }
+  progress.finish();
+}
+
+}  // namespace
+
+TokenizeResult tokenize_documents(const Tokenizer& tokenizer, const TokenizeOptions& options, const Path& out) {
+  LOAM_CHECK(options.val_fraction >= 0 && options.val_fraction < 1, "tokenize: a validation fraction of {}",
+             options.val_fraction);
+  LOAM_CHECK(options.threads > 0, "tokenize: {} threads", options.threads);
+  LOAM_CHECK(tokenizer.end_of_text_id() >= 0, "tokenize: the tokenizer has no end-of-text token");
+  const std::string tokenizer_text = tokenizer_json(tokenizer);
+  TokenSetInfo info;
+  info.tokenizer_fingerprint = tokenizer.fingerprint();
+  info.vocab_size = tokenizer.vocab_size();
+  info.end_of_text = tokenizer.end_of_text_id();
+
+  ItemReader reader(options);
+  AtomicDirectory directory(out, options.force);
+  TokenizeResult result;
+  {
+    SplitWriter writer(directory.path(), info, options.val_fraction > 0);
+    run_pipeline(tokenizer, options, reader, writer);
+    result = writer.finish();
+  }
+  result.bad_lines = reader.documents().bad_lines();
+  write_file_atomic(directory.path() / "tokenizer.json", tokenizer_text);
+  directory.commit();
+  return result;
+}
+
+}  // namespace loam

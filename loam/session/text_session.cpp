@@ -1,0 +1,77 @@
+#include "loam/session/text_session.h"
+
+#include <cmath>
+
+#include "loam/session/stop_filter.h"
+#include "loam/text/stream_decode.h"
+
+namespace loam {
+
+std::vector<int32_t> prompt_ids(const Tokenizer& tokenizer, const std::string& prompt) {
+  std::vector<int32_t> ids;
+  if (tokenizer.bos_id() >= 0) {
+    ids.push_back(tokenizer.bos_id());
+  } else if (prompt.empty()) {
+    LOAM_CHECK(tokenizer.end_of_text_id() >= 0, "an empty prompt needs a tokenizer with a begin or end-of-text token");
+    ids.push_back(tokenizer.end_of_text_id());
+  }
+  tokenizer.encode(prompt, SpecialPolicy::none(), ids);
+  return ids;
+}
+
+std::vector<TextResult> generate_text(const ExecContext& ctx, const Model& model, const Tokenizer& tokenizer,
+                                      const std::vector<TextRequest>& requests, const GenerateOptions& options,
+                                      const std::function<void(size_t, const std::string&)>& on_text,
+                                      GenerateStats* stats) {
+  struct TextStream {
+    StreamDecoder decoder;
+    StopFilter filter;
+  };
+  std::vector<TextStream> streams;
+  std::vector<GenerateRequest> engine_requests;
+  std::vector<TextResult> results(requests.size());
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const TextRequest& request = requests[i];
+    results[i].prompt_ids = prompt_ids(tokenizer, request.prompt);
+    streams.push_back({StreamDecoder(tokenizer), StopFilter(request.stops)});
+    GenerateRequest engine{results[i].prompt_ids, request.max_tokens, request.sampling, request.stream, {}};
+    for (int32_t stop : {tokenizer.end_of_text_id(), model.eos_id}) {
+      if (stop >= 0) engine.stop_ids.push_back(stop);
+    }
+    engine_requests.push_back(std::move(engine));
+  }
+  const auto emit = [&](size_t i, const std::string& text) {
+    if (text.empty()) return;
+    results[i].text += text;
+    if (on_text) on_text(i, text);
+  };
+  const auto on_token = [&](size_t i, int32_t token, float) {
+    emit(i, streams[i].filter.push(streams[i].decoder.push(token)));
+    return !streams[i].filter.stopped();
+  };
+  std::vector<GenerateResult> generated = generate(ctx, model, engine_requests, options, on_token, stats);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    emit(i, streams[i].filter.push(streams[i].decoder.finish()));
+    emit(i, streams[i].filter.finish());
+    results[i].ids = std::move(generated[i].tokens);
+    results[i].logp = std::move(generated[i].logp);
+    results[i].reason = streams[i].filter.stopped() ? FinishReason::stop : generated[i].reason;
+  }
+  return results;
+}
+
+double TextScore::perplexity() const { return std::exp(-total_logp / static_cast<double>(scored)); }
+double TextScore::bits_per_byte() const { return -total_logp / std::log(2.0) / static_cast<double>(bytes); }
+
+TextScore score_text(const ExecContext& ctx, const Model& model, const Tokenizer& tokenizer, const std::string& text,
+                     int64_t window, int64_t stride) {
+  TextScore score;
+  score.ids = text.empty() ? std::vector<int32_t>{} : prompt_ids(tokenizer, text);
+  score.bytes = static_cast<int64_t>(text.size());
+  score.logp = score_tokens(ctx, model, score.ids, window, stride);
+  score.scored = score.ids.empty() ? 0 : static_cast<int64_t>(score.ids.size()) - 1;
+  for (float logp : score.logp) score.total_logp += logp;
+  return score;
+}
+
+}  // namespace loam
