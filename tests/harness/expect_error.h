@@ -22,3 +22,10 @@ std::string error_of(ErrorCode code, Action&& action) {
 }
 
 }  // namespace loam::testing
+
+// The statement throws loam::Error with this code, and its message holds `part`.
+#define EXPECT_LOAM_ERROR(statement, code, part)                                                          \
+  do {                                                                                                    \
+    const std::string said = ::loam::testing::error_of(code, [&] { (void)(statement); });                 \
+    EXPECT_NE(said.find(part), std::string::npos) << "'" << said << "' does not hold '" << (part) << "'"; \
+  } while (false)
