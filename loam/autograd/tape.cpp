@@ -1,5 +1,6 @@
 #include "loam/autograd/tape.h"
 
+#include <algorithm>
 #include <map>
 #include <unordered_set>
 #include <utility>
@@ -38,6 +39,10 @@ struct SegmentNode final : Node {
     for (const Var& input : inputs) visit("input", input.value);
   }
 };
+
+bool any_trainable(std::span<const ParamRef> params) {
+  return std::any_of(params.begin(), params.end(), [](const ParamRef& p) { return p.trainable(); });
+}
 
 struct Entry {
   std::unique_ptr<Node> node;
@@ -134,11 +139,14 @@ struct Tape::State {
 
   bool on_tape(const Var& var) const { return var.id >= 0 && var.id < slots.size(); }
 
-  void count(const std::vector<ParamRef>& params) {
-    if (dry) {
-      seen.insert(seen.end(), params.begin(), params.end());
-    } else if (!replaying) {
-      for (const ParamRef& p : params) ++uses[{p.source, p.index}];
+  void count(std::span<const ParamRef> params) {
+    for (const ParamRef& p : params) {
+      if (!p.trainable()) continue;
+      if (dry) {
+        seen.push_back(p);
+      } else if (!replaying) {
+        ++uses[{p.source, p.index}];
+      }
     }
   }
 
@@ -197,7 +205,7 @@ struct Tape::State {
   void run(const Context& ctx, Entry e, bool keep_weight_half) {
     check_saved(e);
     EntryScope scope(ctx, e, slots);
-    if (keep_weight_half && !e.params.empty()) {
+    if (keep_weight_half && any_trainable(e.params)) {
       e.node->backward_input(ctx, scope);
       scope.finish();
       kept.push_back(std::move(e));
@@ -270,19 +278,14 @@ void Tape::record(std::unique_ptr<Node> node, std::span<const Var> inputs, std::
     input_ids.push_back(s.on_tape(input) ? input.id : -1);
     wanted |= input_ids.back() >= 0;
   }
-  std::vector<ParamRef> trainable;
-  for (const ParamRef& p : params) {
-    if (p.trainable()) trainable.push_back(p);
-  }
-  if (!wanted && trainable.empty()) return;
-  s.count(trainable);
+  if (!wanted && !any_trainable(params)) return;
+  s.count(params);
   for (Var* output : outputs) {
     output->id = s.slots.add(output->value);
     output_ids.push_back(output->id);
   }
   if (s.dry) return;
-  s.push(std::move(node), std::move(input_ids), std::move(output_ids),
-         trainable.empty() ? std::vector<ParamRef>{} : std::vector<ParamRef>(params.begin(), params.end()));
+  s.push(std::move(node), std::move(input_ids), std::move(output_ids), {params.begin(), params.end()});
 }
 
 Var Tape::part(const Var& parent, const Tensor& view) {

@@ -19,6 +19,15 @@ struct LogitStatsArgs {
   View dot;                     // [N], f32, or absent when no entropy is wanted
 };
 
+// From the finished statistics of each row: lse = max + log(sum), logp = target_logit - lse (0 where the target is -1), entropy = log(sum) - dot / sum.
+struct LogProbArgs {
+  View max, sum, target_logit;  // [N], f32
+  View dot;                     // [N], f32, or absent
+  View targets;                 // [N], i32
+  View logp, lse;               // [N], f32
+  View entropy;                 // [N], f32, or absent with dot
+};
+
 // Turns a chunk of logits into its gradient, in place:  l[n,c] <- d_logp[n] * (onehot(target)[c] - p) + d_lse[n] * p,  p = exp(l - lse[n]);
 // a row whose target is -1 takes d_logp as 0.
 struct LogitBwdArgs {
