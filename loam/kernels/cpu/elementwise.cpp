@@ -1,7 +1,228 @@
+// Fill, copy, add, scale and the sum over rows.
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "loam/kernels/cpu/elementwise.cpp"
+
+#include "loam/kernels/elementwise.h"
+
+#include <cstring>
+
 #include "loam/kernels/cpu/register.h"
+#include "loam/kernels/cpu/row_blocks.h"
+#include "loam/kernels/cpu/simd.h"
+#include "loam/kernels/cpu/strided.h"
+#include "loam/kernels/kernel_table.h"
+// Every instruction set's pass over the rest of this file.
+#include "hwy/foreach_target.h"
+#include "loam/kernels/cpu/rows-inl.h"
 
+HWY_BEFORE_NAMESPACE();
 namespace loam {
+namespace HWY_NAMESPACE {
 
-void register_elementwise_kernels(KernelTable&) {}
+// Calls f with the pointer in its element type, f32 or bf16.
+template <class F>
+HWY_INLINE void typed(DType dtype, void* p, F&& f) {
+  dtype == DType::f32 ? f(static_cast<float*>(p)) : f(static_cast<Bf16*>(p));
+}
+
+void fill_row(DType dtype, void* out, float value, int64_t n) {
+  typed(dtype, out, [&](auto* o) HWY_ATTR {
+    for_vectors(n, [&](int64_t i, auto width) HWY_ATTR { store(set(value), o + i, width); });
+  });
+}
+
+void copy_row(DType in_type, void* in, DType out_type, void* out, bool add, int64_t n) {
+  typed(in_type, in, [&](auto* x) HWY_ATTR {
+    typed(out_type, out, [&](auto* o) HWY_ATTR {
+      for_vectors(n, [&](int64_t i, auto width) HWY_ATTR { store_or_add(load(x + i, width), o + i, add, width); });
+    });
+  });
+}
+
+void add_row(DType a_type, void* a, DType b_type, void* b, DType out_type, void* out, int64_t n) {
+  typed(a_type, a, [&](auto* x) HWY_ATTR {
+    typed(b_type, b, [&](auto* y) HWY_ATTR {
+      typed(out_type, out, [&](auto* o) HWY_ATTR {
+        for_vectors(n, [&](int64_t i, auto width)
+                           HWY_ATTR { store(hn::Add(load(x + i, width), load(y + i, width)), o + i, width); });
+      });
+    });
+  });
+}
+
+void scale_row(DType in_type, void* in, float factor, DType out_type, void* out, int64_t n) {
+  typed(in_type, in, [&](auto* x) HWY_ATTR {
+    typed(out_type, out, [&](auto* o) HWY_ATTR {
+      for_vectors(
+          n, [&](int64_t i, auto width) HWY_ATTR { store(hn::Mul(load(x + i, width), set(factor)), o + i, width); });
+    });
+  });
+}
+
+// to[c] (+)= the sum of `rows` rows, c of [begin, end).
+void sum_rows_part(DType dtype, void* from, int64_t rows, int64_t stride, float* to, bool add, int64_t begin,
+                   int64_t end) {
+  typed(dtype, from, [&](auto* x) HWY_ATTR { sum_columns(x, rows, stride, to, add, begin, end); });
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace loam
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace loam {
+namespace {
+
+HWY_EXPORT(fill_row);
+HWY_EXPORT(copy_row);
+HWY_EXPORT(add_row);
+HWY_EXPORT(scale_row);
+HWY_EXPORT(sum_rows_part);
+
+constexpr int64_t kGrain = 16384;  // elements worth a thread
+
+bool is_float(const View& v) { return v.dtype == DType::f32 || v.dtype == DType::bf16; }
+
+void check_float(const char* kernel, const View& v) {
+  LOAM_CHECK(is_float(v), "{}: {} is neither f32 nor bf16", kernel, dtype_name(v.dtype));
+}
+
+float get(DType dtype, const std::byte* p, int64_t i) {
+  return dtype == DType::f32 ? reinterpret_cast<const float*>(p)[i]
+                             : static_cast<float>(reinterpret_cast<const Bf16*>(p)[i]);
+}
+void put(DType dtype, std::byte* p, int64_t i, float value) {
+  if (dtype == DType::f32) {
+    reinterpret_cast<float*>(p)[i] = value;
+  } else {
+    reinterpret_cast<Bf16*>(p)[i] = Bf16(value);
+  }
+}
+
+template <class T>
+void fill_as(const ExecContext& ctx, const FillArgs& a) {
+  const Walk<1> w({a.out});
+  walk(ctx.threads, w, kGrain, [&](const auto& p, int64_t n) {
+    T* out = reinterpret_cast<T*>(p[0]);
+    for (int64_t i = 0; i < n; ++i) out[i * w.row_stride(0)] = static_cast<T>(a.value);
+  });
+}
+
+void fill(const ExecContext& ctx, const FillArgs& a) {
+  switch (a.out.dtype) {
+    case DType::i32:
+      return fill_as<int32_t>(ctx, a);
+    case DType::i64:
+      return fill_as<int64_t>(ctx, a);
+    case DType::u8:
+      return fill_as<uint8_t>(ctx, a);
+    case DType::u16:
+      return fill_as<uint16_t>(ctx, a);
+    case DType::u32:
+      return fill_as<uint32_t>(ctx, a);
+    default:
+      check_float("fill", a.out);
+  }
+  const Walk<1> w({a.out});
+  if (!w.unit_strides()) {
+    return a.out.dtype == DType::f32 ? fill_as<float>(ctx, a) : fill_as<Bf16>(ctx, a);
+  }
+  walk(ctx.threads, w, kGrain, [&](const auto& p, int64_t n) {
+    HWY_DYNAMIC_DISPATCH(fill_row)(a.out.dtype, p[0], a.value, n);
+  });
+}
+
+// The same type on both sides: bits move unchanged.
+void copy_bits(const ExecContext& ctx, const CopyArgs& a) {
+  const Walk<2> w({a.out, a.in});
+  const auto size = static_cast<size_t>(dtype_size(a.in.dtype));
+  const int64_t out_step = w.row_stride(0) * static_cast<int64_t>(size);
+  const int64_t in_step = w.row_stride(1) * static_cast<int64_t>(size);
+  walk(ctx.threads, w, kGrain, [&](const auto& p, int64_t n) {
+    if (w.unit_strides()) {
+      std::memcpy(p[0], p[1], static_cast<size_t>(n) * size);
+    } else {
+      for (int64_t i = 0; i < n; ++i) std::memcpy(p[0] + i * out_step, p[1] + i * in_step, size);
+    }
+  });
+}
+
+void copy(const ExecContext& ctx, const CopyArgs& a) {
+  if (a.in.dtype == a.out.dtype && !a.accumulate) return copy_bits(ctx, a);
+  LOAM_CHECK(is_float(a.in) && is_float(a.out), "copy: no conversion from {} to {}{}", dtype_name(a.in.dtype),
+             dtype_name(a.out.dtype), a.accumulate ? " that adds" : "");
+  const Walk<2> w({a.out, a.in});
+  walk(ctx.threads, w, kGrain, [&](const auto& p, int64_t n) {
+    if (w.unit_strides()) {
+      HWY_DYNAMIC_DISPATCH(copy_row)(a.in.dtype, p[1], a.out.dtype, p[0], a.accumulate, n);
+    } else {
+      for (int64_t i = 0; i < n; ++i) {
+        const float value = get(a.in.dtype, p[1], i * w.row_stride(1));
+        const int64_t at = i * w.row_stride(0);
+        put(a.out.dtype, p[0], at, a.accumulate ? get(a.out.dtype, p[0], at) + value : value);
+      }
+    }
+  });
+}
+
+void add(const ExecContext& ctx, const AddArgs& a) {
+  for (const View* v : {&a.a, &a.b, &a.out}) check_float("add", *v);
+  const Walk<3> w({a.out, a.a, a.b});
+  walk(ctx.threads, w, kGrain, [&](const auto& p, int64_t n) {
+    if (w.unit_strides()) {
+      HWY_DYNAMIC_DISPATCH(add_row)(a.a.dtype, p[1], a.b.dtype, p[2], a.out.dtype, p[0], n);
+    } else {
+      for (int64_t i = 0; i < n; ++i) {
+        const float sum = get(a.a.dtype, p[1], i * w.row_stride(1)) + get(a.b.dtype, p[2], i * w.row_stride(2));
+        put(a.out.dtype, p[0], i * w.row_stride(0), sum);
+      }
+    }
+  });
+}
+
+void scale(const ExecContext& ctx, const ScaleArgs& a) {
+  for (const View* v : {&a.in, &a.out}) check_float("scale", *v);
+  const Walk<2> w({a.out, a.in});
+  walk(ctx.threads, w, kGrain, [&](const auto& p, int64_t n) {
+    if (w.unit_strides()) {
+      HWY_DYNAMIC_DISPATCH(scale_row)(a.in.dtype, p[1], a.factor, a.out.dtype, p[0], n);
+    } else {
+      for (int64_t i = 0; i < n; ++i) {
+        put(a.out.dtype, p[0], i * w.row_stride(0), get(a.in.dtype, p[1], i * w.row_stride(1)) * a.factor);
+      }
+    }
+  });
+}
+
+void sum_rows(const ExecContext& ctx, const SumRowsArgs& a) {
+  check_float("sum_rows", a.in);
+  const Rows in = as_rows(a.in, "sum_rows");
+  const int64_t C = in.cols;
+  const RowBlocks blocks(in.rows);
+  const Tensor partials = ctx.empty({blocks.count, C}, DType::f32, MemoryKind::workspace);
+  auto* base = static_cast<std::byte*>(a.in.data);
+  parallel_for(ctx.threads, blocks.count, 1, [&](int64_t begin, int64_t end, int) {
+    for (int64_t b = begin; b < end; ++b) {
+      const int64_t first = blocks.begin(b);
+      HWY_DYNAMIC_DISPATCH(sum_rows_part)
+      (a.in.dtype, base + first * in.stride * dtype_size(a.in.dtype), blocks.end(b) - first, in.stride,
+       partials.data<float>() + b * C, false, 0, C);
+    }
+  });
+  HWY_DYNAMIC_DISPATCH(sum_rows_part)
+  (DType::f32, partials.data<float>(), blocks.count, C, a.out.ptr<float>(), a.accumulate, 0, C);
+}
+
+}  // namespace
+
+void register_elementwise_kernels(KernelTable& table) {
+  table.fill.function = fill;
+  table.copy.function = copy;
+  table.add.function = add;
+  table.scale.function = scale;
+  table.sum_rows.function = sum_rows;
+}
 
 }  // namespace loam
+#endif

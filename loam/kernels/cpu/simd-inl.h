@@ -51,33 +51,30 @@ HWY_INLINE void store_f32(D, hn::Vec<D> v, Bf16* p) {
   hn::StoreU(hn::BitCast(d16, hn::DemoteTo(di16, low)), d16, reinterpret_cast<uint16_t*>(p));
 }
 
-// exp(x) with a relative error below 2e-7 for x in [-87.3, 88.7]; 0 below (also for -inf), +inf above, NaN for NaN.
+// exp(x) with a relative error below 2e-7 for x in [-86.9, 88.7]; 0 below (also for -inf), +inf above, NaN for NaN.
 // Range reduction by ln 2 in two parts (Cody and Waite), then a minimax polynomial of degree 6 on [-ln2/2, ln2/2]
 // (Cephes).
 template <class D>
 HWY_INLINE hn::Vec<D> exp_f32(D d, hn::Vec<D> x) {
   const hn::RebindToSigned<D> di;
-  const auto clamped = hn::Min(hn::Max(x, hn::Set(d, -87.33654f)), hn::Set(d, 88.72283f));
-  const auto n = hn::Round(hn::Mul(clamped, hn::Set(d, 1.44269504088896341f)));
+  // Min and Max give their second operand where either is NaN.
+  const auto clamped = hn::Max(hn::Set(d, -87.3f), hn::Min(hn::Set(d, 89.0f), x));
+  // Adding 1.5 * 2^23 leaves n = round(x / ln 2) in the low bits of the sum; 126 more make it the exponent field of
+  // 2^(n - 1), which is 0 for the lowest n and finite for the highest.
+  const auto shift = hn::Set(d, 12582912.0f + 126.0f);
+  const auto shifted = hn::MulAdd(clamped, hn::Set(d, 1.44269504088896341f), shift);
+  const auto half_scale = hn::BitCast(d, hn::ShiftLeft<23>(hn::BitCast(di, shifted)));
+  const auto n = hn::Sub(shifted, shift);
   auto r = hn::NegMulAdd(n, hn::Set(d, 0.693359375f), clamped);
   r = hn::NegMulAdd(n, hn::Set(d, -2.12194440e-4f), r);
-  auto p = hn::Set(d, 1.9875691500e-4f);
-  p = hn::MulAdd(p, r, hn::Set(d, 1.3981999507e-3f));
+  auto p = hn::MulAdd(hn::Set(d, 1.9875691500e-4f), r, hn::Set(d, 1.3981999507e-3f));
   p = hn::MulAdd(p, r, hn::Set(d, 8.3334519073e-3f));
   p = hn::MulAdd(p, r, hn::Set(d, 4.1665795894e-2f));
   p = hn::MulAdd(p, r, hn::Set(d, 1.6666665459e-1f));
   p = hn::MulAdd(p, r, hn::Set(d, 5.0000001201e-1f));
   p = hn::Add(hn::MulAdd(hn::Mul(r, r), p, r), hn::Set(d, 1.0f));
-  // 2^n in two factors, since n reaches 128 and 2^128 is no float.
-  const auto whole = hn::ConvertTo(di, n);
-  const auto half = hn::ShiftRight<1>(whole);
-  const auto bias = hn::Set(di, 127);
-  const auto scale_a = hn::BitCast(d, hn::ShiftLeft<23>(hn::Add(half, bias)));
-  const auto scale_b = hn::BitCast(d, hn::ShiftLeft<23>(hn::Add(hn::Sub(whole, half), bias)));
-  auto y = hn::Mul(hn::Mul(p, scale_a), scale_b);
-  y = hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -87.33654f)), y);
-  y = hn::IfThenElse(hn::Gt(x, hn::Set(d, 88.72283f)), hn::Inf(d), y);
-  return hn::IfThenElse(hn::IsNaN(x), x, y);
+  const auto half = hn::Mul(p, half_scale);
+  return hn::Add(half, half);
 }
 
 }  // namespace HWY_NAMESPACE
