@@ -1,0 +1,89 @@
+// `loam recipes`, `loam config show` and `loam config explain`: what there is to set, and what it means.
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "apps/command.h"
+#include "loam/config/train_config.h"
+
+namespace loam {
+namespace {
+
+// What a recipe says of itself: its "comment", which no setting is called.
+std::string comment_of(const Json& recipe) {
+  const Json* comment = recipe.find("comment");
+  return comment && comment->is_string() ? comment->as_string() : "";
+}
+
+int list_recipes(const CommonFlags& flags) {
+  Json list = Json::array();
+  for (const auto& [name, path] : recipes()) {
+    const std::string comment = comment_of(Json::parse(read_file(path), path.string()));
+    if (flags.json) {
+      Json entry;
+      entry["name"] = name;
+      entry["path"] = path.string();
+      entry["comment"] = comment;
+      list.push_back(entry);
+    } else {
+      print(fmt::format("{:<16} {}", name, comment));
+    }
+  }
+  if (flags.json) print(list.dump());
+  return 0;
+}
+
+struct ShowOptions {
+  std::string config;
+  std::vector<std::string> settings;
+};
+
+int show(const ShowOptions& options) {
+  print(config_to_json(read_train_config(options.config, options.settings)).dump(2));
+  return 0;
+}
+
+int explain(const std::string& key, bool json) {
+  std::vector<std::string> names;
+  Json list = Json::array();
+  for (const FieldInfo& field : config_fields(TrainConfig{})) {
+    names.push_back(field.name);
+    // A key names a setting, or all settings of a part: "optimizer".
+    if (!key.empty() && field.name != key && !field.name.starts_with(key + ".")) continue;
+    Json entry;
+    entry["name"] = field.name;
+    entry["type"] = field.type;
+    entry["default"] = field.value;
+    entry["help"] = field.help;
+    list.push_back(entry);
+    if (!json)
+      print(fmt::format("{} ({}, default {})\n    {}", field.name, field.type, field.value.dump(), field.help));
+  }
+  if (list.as_array().empty()) {
+    const std::string near = nearest_name(key, names);
+    throw UsageError("there is no setting " + key + (near.empty() ? "" : "; did you mean " + near + "?"));
+  }
+  if (json) print(list.dump());
+  return 0;
+}
+
+}  // namespace
+
+void add_config_commands(CLI::App& app) {
+  add_command(app, "recipes", "List the complete configurations that come with loam", "loam recipes", list_recipes);
+
+  CLI::App* group = add_command_group(app, "config", "Show and explain the settings of training");
+  auto options = std::make_shared<ShowOptions>();
+  CLI::App* show_command = add_command(*group, "show", "Print a whole configuration as JSON",
+                                       "loam config show --config quickstart --set optimizer.lr=1e-3",
+                                       [options](const CommonFlags&) { return show(*options); });
+  show_command->add_option("--config", options->config, "recipe or file (default: the defaults)");
+  show_command->add_option("--set", options->settings, "change a setting: key.sub=value")->take_all();
+
+  auto key = std::make_shared<std::string>();
+  CLI::App* explain_command =
+      add_command(*group, "explain", "Say what a setting means", "loam config explain optimizer.lr",
+                  [key](const CommonFlags& flags) { return explain(*key, flags.json); });
+  explain_command->add_option("KEY", *key, "a setting or a part of them (default: all)");
+}
+
+}  // namespace loam
