@@ -54,14 +54,6 @@ struct Entry {
 #endif
 };
 
-std::vector<int64_t> saved_versions([[maybe_unused]] const Node& node) {
-  std::vector<int64_t> versions;
-#ifdef LOAM_DEBUG
-  node.visit_saved([&](std::string_view, const Tensor& t) { versions.push_back(t ? t.storage()->version : 0); });
-#endif
-  return versions;
-}
-
 // What one node sees of the tape while it runs.
 class EntryScope final : public BackwardScope {
  public:
@@ -182,7 +174,7 @@ struct Tape::State {
     e.outputs = std::move(outputs);
     e.params = std::move(params);
 #ifdef LOAM_DEBUG
-    e.versions = saved_versions(*e.node);
+    e.node->visit_saved([&](std::string_view, const Tensor& t) { e.versions.push_back(t ? t.storage()->version : 0); });
 #endif
     entries.push_back(std::move(e));
   }
