@@ -147,6 +147,8 @@ class GzipSource : public ByteSource {
     block_.consume(rest.size() - stream_.avail_in);
     if (status == Z_STREAM_END) {
       in_member_ = false;
+    } else if (got > 0) {
+      return got;  // a fault is found again by the next call, once what came before it is delivered
     } else if (status == Z_MEM_ERROR) {
       fail(ErrorCode::kOutOfMemory, "{}: zlib", name());
     } else if (status != Z_OK && status != Z_BUF_ERROR) {
@@ -154,7 +156,7 @@ class GzipSource : public ByteSource {
       const bool no_member = member_start_ > 0 && stream_.total_in <= 2;
       if (no_member) fail_after_last(member_start_);
       block_.fail_here("damaged gzip data");
-    } else if (rest.empty() && got == 0) {
+    } else if (rest.empty()) {
       block_.fail_here("truncated gzip data: the file ends inside a member");
     }
     return got;

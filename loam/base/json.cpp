@@ -242,8 +242,13 @@ void write_double(double value, std::string& out) {
     out += "null";
     return;
   }
+  // Like Python's repr: plain digits for ordinary sizes, an exponent outside them.
+  const double size = std::abs(value);
+  const bool plain = size == 0 || (size >= 1e-4 && size < 1e16);
   std::array<char, 32> digits;
-  const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), value).ptr;
+  const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), value,
+                                 plain ? std::chars_format::fixed : std::chars_format::scientific)
+                       .ptr;
   const std::string_view shortest(digits.data(), end - digits.data());
   out += shortest;
   // A whole double keeps a fraction, so that it is read back as a double.

@@ -1,0 +1,185 @@
+// What is written appears whole or not at all: after an error, on a full disk, and when the process is killed.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <thread>
+
+#include "loam/base/file.h"
+#include "loam/base/philox.h"
+#include "tests/harness/expect_error.h"
+#include "tests/harness/temp_dir.h"
+
+namespace loam {
+namespace {
+
+using testing::TempDir;
+
+int entries_in(const Path& directory) {
+  int count = 0;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(directory)) ++count;
+  return count;
+}
+
+// No file may grow past `bytes` while this lives: writing more fails with an error, as on a full disk.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(int64_t bytes) {
+    old_handler_ = ::signal(SIGXFSZ, SIG_IGN);
+    ::getrlimit(RLIMIT_FSIZE, &old_);
+    const rlimit limit = {static_cast<rlim_t>(bytes), old_.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~FileSizeLimit() {
+    ::setrlimit(RLIMIT_FSIZE, &old_);
+    ::signal(SIGXFSZ, old_handler_);
+  }
+
+ private:
+  rlimit old_ = {};
+  sighandler_t old_handler_;
+};
+
+TEST(AtomicFile, NothingAppearsBeforeCommit) {
+  const TempDir dir;
+  const Path path = dir / "a";
+  {
+    AtomicFile file(path);
+    file.write("hello");
+    EXPECT_FALSE(std::filesystem::exists(path));
+  }
+  EXPECT_EQ(entries_in(dir.path()), 0);
+  AtomicFile file(path);
+  file.write("????world");
+  file.write_at(0, "big ", 4);
+  EXPECT_EQ(file.size(), 9);
+  file.commit();
+  EXPECT_EQ(read_file(path), "big world");
+  EXPECT_EQ(entries_in(dir.path()), 1);
+}
+
+TEST(AtomicFile, RefusesWhatItCannotReplace) {
+  const TempDir dir;
+  EXPECT_LOAM_ERROR(AtomicFile(dir.path()), ErrorCode::kInvalidArgument, "not a regular file");
+  EXPECT_LOAM_ERROR(AtomicFile("/dev/null"), ErrorCode::kInvalidArgument, "not a regular file");
+  EXPECT_LOAM_ERROR(AtomicFile(dir / "no" / "a"), ErrorCode::kNotFound, "cannot create");
+  EXPECT_EQ(entries_in(dir.path()), 0);
+}
+
+TEST(AtomicFile, TooLargeAFileLeavesTheOldOne) {
+  const TempDir dir;
+  write_file_atomic(dir / "a", "old");
+  const std::string large(4 << 20, 'x');
+  {
+    const FileSizeLimit limit(1 << 20);
+    EXPECT_LOAM_ERROR(write_file_atomic(dir / "a", large), ErrorCode::kIo, "/a: cannot write: File too large");
+  }
+  EXPECT_EQ(read_file(dir / "a"), "old");
+  EXPECT_EQ(entries_in(dir.path()), 1);
+}
+
+TEST(AtomicFile, FullDiskLeavesTheOldOne) {
+  const TempDir dir;
+  if (::mount("tmpfs", dir.path().c_str(), "tmpfs", 0, "size=1m") != 0) {
+    GTEST_SKIP() << "a 1 MB tmpfs cannot be mounted here (needs root)";
+  }
+  write_file_atomic(dir / "a", "old");
+  EXPECT_LOAM_ERROR(write_file_atomic(dir / "a", std::string(4 << 20, 'x')), ErrorCode::kIo, "No space left");
+  EXPECT_EQ(read_file(dir / "a"), "old");
+  EXPECT_EQ(entries_in(dir.path()), 1);
+
+  const auto fill = [&] {
+    AtomicDirectory directory(dir / "d");
+    write_file_atomic(directory.path() / "small", "x");
+    write_file_atomic(directory.path() / "large", std::string(4 << 20, 'x'));
+    directory.commit();
+  };
+  EXPECT_LOAM_ERROR(fill(), ErrorCode::kIo, "No space left");
+  EXPECT_EQ(entries_in(dir.path()), 1);
+  write_file_atomic(dir / "b", std::string(600 << 10, 'y'));  // the space was given back
+  ::umount(dir.path().c_str());
+}
+
+TEST(AtomicDirectory, AppearsWholeOrNotAtAll) {
+  const TempDir dir;
+  const Path path = dir / "out";
+  {
+    AtomicDirectory directory(path);
+    write_file_atomic(directory.path() / "a", "1");
+    EXPECT_FALSE(std::filesystem::exists(path));
+  }
+  EXPECT_EQ(entries_in(dir.path()), 0);
+  AtomicDirectory directory(path.string() + "/");  // the same place
+  std::filesystem::create_directory(directory.path() / "sub");
+  write_file_atomic(directory.path() / "sub" / "a", "1");
+  directory.commit();
+  EXPECT_EQ(read_file(path / "sub" / "a"), "1");
+  EXPECT_EQ(entries_in(dir.path()), 1);
+}
+
+TEST(AtomicDirectory, ReplacesOnlyWhenAsked) {
+  const TempDir dir;
+  const Path path = dir / "out";
+  std::filesystem::create_directory(path);
+  std::ofstream(path / "old") << "1";
+  EXPECT_LOAM_ERROR(AtomicDirectory{path}, ErrorCode::kAlreadyExists, "/out: already exists");
+  AtomicDirectory directory(path, true);
+  write_file_atomic(directory.path() / "new", "2");
+  EXPECT_TRUE(std::filesystem::exists(path / "old"));
+  directory.commit();
+  EXPECT_FALSE(std::filesystem::exists(path / "old"));
+  EXPECT_EQ(read_file(path / "new"), "2");
+  EXPECT_EQ(entries_in(dir.path()), 1);
+}
+
+TEST(AtomicDirectory, ARivalThatCameFirstIsKept) {
+  const TempDir dir;
+  const Path path = dir / "out";
+  AtomicDirectory directory(path);
+  std::filesystem::create_directory(path);
+  EXPECT_LOAM_ERROR(directory.commit(), ErrorCode::kAlreadyExists, "/out");
+}
+
+// Writes generation after generation of a directory whose two files must always agree, until it is killed.
+[[noreturn]] void write_generations(const Path& path) {
+  for (int generation = 1;; ++generation) {
+    AtomicDirectory directory(path, true);
+    const std::string text = std::to_string(generation) + std::string(20'000, '.');
+    write_file_atomic(directory.path() / "a", text);
+    write_file_atomic(directory.path() / "b", text);
+    directory.commit();
+  }
+}
+
+TEST(AtomicDirectory, KilledAtAnyMomentLeavesAWholeOne) {
+  const TempDir dir;
+  const Path path = dir / "out";
+  {
+    AtomicDirectory first(path);
+    for (const char* name : {"a", "b"}) write_file_atomic(first.path() / name, "0");
+    first.commit();
+  }
+  const PhiloxStream random{11, 0};
+  int replaced = 0;
+  for (int kill_number = 0; kill_number < 20; ++kill_number) {
+    const pid_t child = ::fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) write_generations(path);
+    std::this_thread::sleep_for(std::chrono::microseconds(1000 + random.below(kill_number, 20'000)));
+    ::kill(child, SIGKILL);
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    ASSERT_TRUE(WIFSIGNALED(status));
+    const std::string a = read_file(path / "a");
+    EXPECT_EQ(a, read_file(path / "b")) << "kill " << kill_number;
+    replaced += a != "0";
+  }
+  EXPECT_GT(replaced, 0) << "no child got as far as a commit: the test shows nothing";
+}
+
+}  // namespace
+}  // namespace loam

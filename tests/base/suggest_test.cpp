@@ -1,0 +1,24 @@
+#include "loam/base/suggest.h"
+
+#include <gtest/gtest.h>
+
+namespace loam {
+namespace {
+
+TEST(Suggest, FindsTheNearest) {
+  const std::vector<std::string> names = {"learning_rate", "min_lr", "warmup_steps", "seed"};
+  EXPECT_EQ(nearest_name("lerning_rate", names), "learning_rate");
+  EXPECT_EQ(nearest_name("warmup-steps", names), "warmup_steps");
+  EXPECT_EQ(nearest_name("sede", names), "seed");  // a swap is two edits
+  EXPECT_EQ(nearest_name("seed", names), "seed");
+}
+
+TEST(Suggest, IsSilentWhenNothingIsNear) {
+  EXPECT_EQ(nearest_name("kitten", {"sitting"}), "");            // distance 3, limit 2
+  EXPECT_EQ(nearest_name("saturdays", {"sundays"}), "sundays");  // distance 3, limit 3
+  EXPECT_EQ(nearest_name("x", {}), "");
+  EXPECT_EQ(nearest_name(std::string(1'000'000, 'a'), {"seed"}), "");
+}
+
+}  // namespace
+}  // namespace loam
