@@ -1,0 +1,340 @@
+#include "loam/kernels/cpu/gemm.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "loam/base/parallel_for.h"
+#include "loam/kernels/cpu/simd.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "loam/kernels/cpu/gemm.cpp"
+#include <hwy/foreach_target.h>
+
+#include "loam/kernels/cpu/gemm-inl.h"
+
+#ifndef LOAM_KERNELS_CPU_GEMM_ONCE_
+#define LOAM_KERNELS_CPU_GEMM_ONCE_
+namespace loam::cpu {
+namespace {
+
+// K is summed in blocks of this length: a packed panel of B (kBlockK x kNr) stays in the L1 cache.
+constexpr int64_t kBlockK = 256;
+// Rows of A packed at a time: kBlockM x kBlockK floats stay in the L2 cache. A multiple of every kMr.
+constexpr int64_t kBlockM = 192;
+// Bounds of one task's part of c. Sizes of tasks are multiples of 96 columns and 12 rows, whole tiles for every
+// instruction set.
+constexpr int64_t kTaskColumns = 1056, kTaskRowsBf16 = 576;
+constexpr int64_t kColumnUnit = 96, kRowUnit = 12;
+
+constexpr int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
+constexpr int64_t ceil_div(int64_t n, int64_t d) { return (n + d - 1) / d; }
+
+// One matrix operand, its element (row or column r, k) at data[r * r_stride + k * k_stride]; one of the strides is 1.
+struct Operand {
+  const void* data;
+  int64_t r_stride, k_stride;
+};
+
+struct Problem {
+  int64_t m, n, k;
+  Operand a, b;
+  const float* bias;  // padded to whole tiles, or null
+  float alpha;
+  bool add;  // into what c holds
+  float* c;
+  int64_t c_stride;
+};
+
+// A part of c, and the memory to make it in.
+struct Block {
+  int64_t row, rows, column, columns;
+  float* packed_a;  // kBlockM x kBlockK
+  float* packed_b;  // kBlockK x columns, rounded up to whole panels
+};
+
+}  // namespace
+}  // namespace loam::cpu
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace loam::cpu {
+namespace HWY_NAMESPACE {
+namespace {
+
+using namespace loam::HWY_NAMESPACE;  // NOLINT: the vector helpers of this instruction set
+
+// Packs rows [r, r + rows) and [k, k + depth) of an operand into panels of `width` rows.
+template <class T>
+void pack(const Operand& from, int64_t r, int64_t rows, int64_t k, int64_t depth, int64_t width, float* to) {
+  const T* first = static_cast<const T*>(from.data) + r * from.r_stride + k * from.k_stride;
+  for (int64_t p = 0; p < rows; p += width, to += width * depth) {
+    const int64_t some = std::min(width, rows - p);
+    if (from.k_stride == 1) {
+      pack_along_k(first + p * from.r_stride, from.r_stride, some, depth, to, width);
+    } else {
+      pack_across_k(first + p * from.r_stride, from.k_stride, some, depth, to, width);
+    }
+  }
+}
+
+template <class T>
+void multiply_block(const Problem& problem, const Block& block) {
+  int64_t k = 0;
+  do {  // once for K = 0: the bias, or zeros
+    const int64_t depth = std::min(kBlockK, problem.k - k);
+    pack<T>(problem.b, block.column, block.columns, k, depth, kNr, block.packed_b);
+    for (int64_t i = 0; i < block.rows; i += kBlockM) {
+      const int64_t rows = std::min(kBlockM, block.rows - i);
+      pack<T>(problem.a, block.row + i, rows, k, depth, kMr, block.packed_a);
+      for (int64_t j = 0; j < block.columns; j += kNr) {
+        const int64_t columns = std::min(kNr, block.columns - j);
+        const TileEnd end{problem.alpha, problem.add || k > 0,
+                          problem.bias && k == 0 ? problem.bias + block.column + j : nullptr};
+        float* c = problem.c + (block.row + i) * problem.c_stride + block.column + j;
+        for (int64_t t = 0; t < rows; t += kMr) {
+          tile_rows<ALayout::panel>(std::min(kMr, rows - t), depth, block.packed_a + t * depth, 0,
+                                    block.packed_b + j * depth, c + t * problem.c_stride, problem.c_stride, columns,
+                                    end);
+        }
+      }
+    }
+    k += depth;
+  } while (k < problem.k);
+}
+
+void multiply_block_f32(const Problem& problem, const Block& block) { multiply_block<float>(problem, block); }
+void multiply_block_bf16(const Problem& problem, const Block& block) { multiply_block<Bf16>(problem, block); }
+
+// sums[m, j] = x[m] . w[j] for R rows of w and M rows of x, both contiguous along k.
+template <int R, int M, class T>
+HWY_INLINE void dot_block(int64_t k, const float* x, int64_t x_stride, const T* w, int64_t w_stride, float sums[M][R]) {
+  const FloatTag d;
+  FloatVec sum[M][R];
+#pragma GCC unroll 4
+  for (int m = 0; m < M; ++m) {
+#pragma GCC unroll 4
+    for (int r = 0; r < R; ++r) sum[m][r] = hn::Zero(d);
+  }
+  int64_t i = 0;
+  for (; i + kLanes <= k; i += kLanes) {
+    FloatVec wr[R];
+#pragma GCC unroll 4
+    for (int r = 0; r < R; ++r) wr[r] = load_f32(d, w + r * w_stride + i);
+#pragma GCC unroll 4
+    for (int m = 0; m < M; ++m) {
+      const FloatVec xm = hn::LoadU(d, x + m * x_stride + i);
+#pragma GCC unroll 4
+      for (int r = 0; r < R; ++r) sum[m][r] = hn::MulAdd(xm, wr[r], sum[m][r]);
+    }
+  }
+  for (int m = 0; m < M; ++m) {
+    for (int r = 0; r < R; ++r) {
+      float total = hn::GetLane(hn::SumOfLanes(d, sum[m][r]));
+      for (int64_t j = i; j < k; ++j) total += x[m * x_stride + j] * static_cast<float>(w[r * w_stride + j]);
+      sums[m][r] = total;
+    }
+  }
+}
+
+// c[0:M, columns] for M <= 4 rows of x.
+template <int M, class T>
+HWY_INLINE void skinny_rows(int64_t k, const float* x, const T* w, int64_t w_stride, int64_t columns, float* out,
+                            int64_t out_stride) {
+  constexpr int kRows = M <= 2 ? 4 : 2;
+  int64_t j = 0;
+  for (; j + kRows <= columns; j += kRows) {
+    float sums[M][kRows];
+    dot_block<kRows, M>(k, x, k, w + j * w_stride, w_stride, sums);
+    for (int m = 0; m < M; ++m) {
+      for (int r = 0; r < kRows; ++r) out[m * out_stride + j + r] = sums[m][r];
+    }
+  }
+  for (; j < columns; ++j) {
+    float sums[M][1];
+    dot_block<1, M>(k, x, k, w + j * w_stride, w_stride, sums);
+    for (int m = 0; m < M; ++m) out[m * out_stride + j] = sums[m][0];
+  }
+}
+
+// x [m, k] contiguous f32, w [columns, k], out [m, columns] contiguous f32.
+template <class T>
+void skinny(int64_t m, int64_t k, const float* x, const void* w_data, int64_t w_stride, int64_t columns, float* out) {
+  const T* w = static_cast<const T*>(w_data);
+  for (; m >= 4; m -= 4, x += 4 * k, out += 4 * columns) skinny_rows<4>(k, x, w, w_stride, columns, out, columns);
+  if (m == 3) skinny_rows<3>(k, x, w, w_stride, columns, out, columns);
+  if (m == 2) skinny_rows<2>(k, x, w, w_stride, columns, out, columns);
+  if (m == 1) skinny_rows<1>(k, x, w, w_stride, columns, out, columns);
+}
+void skinny_f32(int64_t m, int64_t k, const float* x, const void* w, int64_t w_stride, int64_t columns, float* out) {
+  skinny<float>(m, k, x, w, w_stride, columns, out);
+}
+void skinny_bf16(int64_t m, int64_t k, const float* x, const void* w, int64_t w_stride, int64_t columns, float* out) {
+  skinny<Bf16>(m, k, x, w, w_stride, columns, out);
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace loam::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace loam::cpu {
+namespace {
+
+HWY_EXPORT(multiply_block_f32);
+HWY_EXPORT(multiply_block_bf16);
+HWY_EXPORT(skinny_f32);
+HWY_EXPORT(skinny_bf16);
+
+// How c is cut into tasks.
+struct Grid {
+  int64_t rows, columns;  // of one task
+  int64_t down, across;   // number of tasks
+};
+
+Grid make_grid(int64_t m, int64_t n, int64_t k, int threads, bool bf16_result) {
+  const int64_t most_rows = bf16_result ? kTaskRowsBf16 : std::max(m, int64_t{1});
+  // With few rows a packed panel is used little, so it is kept small enough for the L2 cache.
+  const int64_t most_columns = m <= 4 * kRowUnit ? 2 * kColumnUnit : kTaskColumns;
+  Grid grid{};
+  grid.down = ceil_div(m, most_rows);
+  grid.across = ceil_div(n, most_columns);
+  // Below this much work a second thread costs more than it brings.
+  constexpr double kWorthSharing = 1 << 17;
+  const bool share =
+      threads > 1 && static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) > kWorthSharing;
+  const auto update = [&] {
+    grid.rows = round_up(ceil_div(m, grid.down), kRowUnit);
+    grid.columns = round_up(ceil_div(n, grid.across), kColumnUnit / (n < 4 * kColumnUnit ? 3 : 1));
+  };
+  update();
+  // An equal number of tasks for each thread, or so many that an uneven end does not matter.
+  while (share) {
+    const int64_t tasks = ceil_div(m, grid.rows) * ceil_div(n, grid.columns);
+    if (tasks % threads == 0 || tasks >= 8 * threads) break;
+    const bool can_go_down = grid.rows > kRowUnit, can_go_across = grid.columns > kColumnUnit / 3;
+    if (!can_go_down && !can_go_across) break;
+    if (can_go_down && (grid.rows >= grid.columns || !can_go_across)) {
+      ++grid.down;
+    } else {
+      ++grid.across;
+    }
+    update();
+  }
+  grid.down = ceil_div(m, grid.rows);
+  grid.across = ceil_div(n, grid.columns);
+  return grid;
+}
+
+float element(const View& view, int64_t index) {
+  return view.dtype == DType::f32 ? view.ptr<float>()[index] : static_cast<float>(view.ptr<Bf16>()[index]);
+}
+
+// The bias in f32, padded to whole tiles; absent stays absent.
+Tensor padded_bias(const ExecContext& ctx, const View& bias, int64_t n) {
+  if (!bias) return {};
+  Tensor padded = ctx.empty({round_up(n, kColumnUnit)}, DType::f32, MemoryKind::workspace);
+  float* to = padded.data<float>();
+  for (int64_t j = 0; j < padded.numel(); ++j) to[j] = j < n ? element(bias, j * bias.stride(0)) : 0.0f;
+  return padded;
+}
+
+// Rounds a finished block of f32 sums into the bf16 result.
+void finish_bf16(const float* from, int64_t rows, int64_t columns, int64_t from_stride, Bf16* to, int64_t stride,
+                 bool add) {
+  for (int64_t i = 0; i < rows; ++i) {
+    const float* source = from + i * from_stride;
+    Bf16* target = to + i * stride;
+    for (int64_t j = 0; j < columns; ++j) {
+      target[j] = Bf16(add ? source[j] + static_cast<float>(target[j]) : source[j]);
+    }
+  }
+}
+
+}  // namespace
+
+void gemm(const ExecContext& ctx, const MatmulArgs& args) {
+  const auto [m, n] = args.c.dims<2>();
+  if (m == 0 || n == 0) return;
+  const int64_t k = args.a.dim(args.transpose_a ? 0 : 1);
+  const bool bf16_result = args.c.dtype == DType::bf16;
+  const Grid grid = make_grid(m, n, k, ctx.threads, bf16_result);
+  const Tensor bias = padded_bias(ctx, args.bias, n);
+
+  Problem problem{};
+  problem.m = m, problem.n = n, problem.k = k;
+  problem.a = args.transpose_a ? Operand{args.a.data, 1, args.a.stride(0)} : Operand{args.a.data, args.a.stride(0), 1};
+  problem.b = args.transpose_b ? Operand{args.b.data, args.b.stride(0), 1} : Operand{args.b.data, 1, args.b.stride(0)};
+  problem.bias = bias ? bias.data<float>() : nullptr;
+  problem.alpha = args.alpha;
+  problem.add = args.accumulate && !bf16_result;
+  problem.c = bf16_result ? nullptr : args.c.ptr<float>();
+  problem.c_stride = args.c.stride(0);
+
+  const int threads = static_cast<int>(std::min<int64_t>(ctx.threads, grid.down * grid.across));
+  const int64_t depth = std::min(k, kBlockK);
+  const int64_t a_floats = round_up(std::min(grid.rows, kBlockM), kRowUnit) * depth + 16;
+  const int64_t b_floats = grid.columns * depth + 16;
+  const int64_t c_floats = bf16_result ? grid.rows * grid.columns : 0;
+  const Tensor workspace =
+      ctx.empty({threads, round_up(a_floats + b_floats + c_floats, 16)}, DType::f32, MemoryKind::workspace);
+  const bool is_bf16 = args.a.dtype == DType::bf16;
+  const auto multiply = is_bf16 ? HWY_DYNAMIC_DISPATCH(multiply_block_bf16) : HWY_DYNAMIC_DISPATCH(multiply_block_f32);
+
+  parallel_tasks(threads, grid.down * grid.across, [&](int64_t task, int thread) {
+    float* memory = workspace.data<float>() + thread * workspace.dim(1);
+    Block block{};
+    block.row = task % grid.down * grid.rows;
+    block.rows = std::min(grid.rows, m - block.row);
+    block.column = task / grid.down * grid.columns;
+    block.columns = std::min(grid.columns, n - block.column);
+    block.packed_a = memory;
+    block.packed_b = memory + a_floats;
+    if (!bf16_result) return multiply(problem, block);
+    Problem local = problem;
+    local.c_stride = grid.columns;
+    local.c = memory + a_floats + b_floats - (block.row * local.c_stride + block.column);
+    multiply(local, block);
+    finish_bf16(memory + a_floats + b_floats, block.rows, block.columns, grid.columns,
+                args.c.ptr<Bf16>() + block.row * args.c.stride(0) + block.column, args.c.stride(0), args.accumulate);
+  });
+}
+
+void skinny_gemm(const ExecContext& ctx, const MatmulArgs& args) {
+  const auto [m, n] = args.c.dims<2>();
+  if (m == 0 || n == 0) return;
+  const int64_t k = args.a.dim(1), w_stride = args.b.stride(0);
+  const Tensor x = ctx.empty({m, k}, DType::f32, MemoryKind::workspace);
+  for (int64_t i = 0; i < m; ++i) {
+    for (int64_t j = 0; j < k; ++j) x.data<float>()[i * k + j] = element(args.a, i * args.a.stride(0) + j);
+  }
+  const bool is_bf16 = args.b.dtype == DType::bf16;
+  const auto multiply = is_bf16 ? HWY_DYNAMIC_DISPATCH(skinny_bf16) : HWY_DYNAMIC_DISPATCH(skinny_f32);
+  const int64_t w_bytes = dtype_size(args.b.dtype);
+  constexpr int64_t kStrip = 64, kWorthSharing = 1 << 15;
+  const int64_t grain = std::max(kStrip, kWorthSharing / std::max(k, int64_t{1}) + 1);
+  parallel_for(ctx.threads, n, grain, [&](int64_t begin, int64_t end, int) {
+    float sums[kSkinnyRows * kStrip];
+    for (int64_t j = begin; j < end; j += kStrip) {
+      const int64_t columns = std::min(kStrip, end - j);
+      multiply(m, k, x.data<float>(), static_cast<const char*>(args.b.data) + j * w_stride * w_bytes, w_stride, columns,
+               sums);
+      for (int64_t i = 0; i < m; ++i) {
+        for (int64_t s = 0; s < columns; ++s) {
+          const int64_t at = i * args.c.stride(0) + j + s;
+          float value = args.alpha * sums[i * columns + s];
+          if (args.bias) value += element(args.bias, (j + s) * args.bias.stride(0));
+          if (args.accumulate) value += element(args.c, at);
+          if (args.c.dtype == DType::f32) {
+            args.c.ptr<float>()[at] = value;
+          } else {
+            args.c.ptr<Bf16>()[at] = Bf16(value);
+          }
+        }
+      }
+    }
+  });
+}
+
+}  // namespace loam::cpu
+#endif  // HWY_ONCE

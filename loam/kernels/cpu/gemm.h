@@ -1,0 +1,21 @@
+// Our own matrix product for the CPU: packed panels and a register tile, for f32 and bf16 in, f32 arithmetic (Goto and
+// van de Geijn 2008, "Anatomy of high-performance matrix multiplication"). Legend as in matmul.h.
+//
+// K is cut into blocks of a fixed length, and each element is a fixed chain of multiply-adds: its bits depend on
+// nothing but its row of op(a), its column of op(b), alpha and bias; not on M, N, the strides' kind or the number of
+// threads. So this variant serves every numerics level.
+#pragma once
+
+#include "loam/kernels/matmul.h"
+
+namespace loam::cpu {
+
+// Any shape. Workspace: at most 1.5 MiB (4 MiB with a bf16 result) for each thread, and N floats for a bias.
+void gemm(const ExecContext& ctx, const MatmulArgs& args);
+
+// y = x W^T for M <= kSkinnyRows: streams W once and packs nothing. A row's bits do not depend on M, but differ from
+// gemm's.
+inline constexpr int64_t kSkinnyRows = 8;
+void skinny_gemm(const ExecContext& ctx, const MatmulArgs& args);
+
+}  // namespace loam::cpu
