@@ -100,11 +100,11 @@ class ItemReader {
   int64_t count_ = 0;
 };
 
-// Cuts at places where the pieces have the same ids alone as together.
-void cut_pieces(Item& item) {
+// Cuts a long text at places where the pieces have the same ids alone as together, if the tokenizer has such places.
+void cut_pieces(Item& item, bool may_cut) {
   const std::string_view text = item.text;
   size_t begin = 0;
-  for (size_t end = kPartBytes; end < text.size(); ++end) {
+  for (size_t end = kPartBytes; may_cut && end < text.size(); ++end) {
     if (!is_independent_cut(text, end)) continue;
     item.pieces.push_back(text.substr(begin, end - begin));
     begin = end;
@@ -118,16 +118,16 @@ struct Batch {
   std::vector<Item> items;
   std::vector<std::pair<size_t, size_t>> work;  // (item, piece)
 
-  void read(ItemReader& reader, int64_t bytes) {
+  void read(ItemReader& reader, int64_t bytes, bool may_cut) {
     items.clear();
     work.clear();
     Item item;
     while (bytes > 0 && reader.next(item)) {
-      bytes -= static_cast<int64_t>(item.text.size()) + 64;  // empty-ish documents must end a batch too
+      bytes -= static_cast<int64_t>(item.text.size() + sizeof(Item));
       items.push_back(std::exchange(item, Item()));
     }
     for (size_t i = 0; i < items.size(); ++i) {
-      cut_pieces(items[i]);  // only now: the texts no longer move
+      cut_pieces(items[i], may_cut);  // only now: the texts no longer move
       for (size_t p = 0; p < items[i].pieces.size(); ++p) work.emplace_back(i, p);
     }
   }
@@ -218,13 +218,14 @@ void run_pipeline(const Tokenizer& tokenizer, const TokenizeOptions& options, It
   int64_t shown = 0;
   Batch done, current, next;
   const int64_t batch_bytes = kBatchBytes * options.threads;
-  current.read(reader, batch_bytes);
+  const bool may_cut = tokenizer.bpe() != nullptr;
+  current.read(reader, batch_bytes, may_cut);
   while (!current.items.empty() || !done.items.empty()) {
     parallel_tasks(options.threads, static_cast<int64_t>(current.work.size()) + 1, [&](int64_t index, int) {
       check_interrupt();
       if (index == 0) {
         for (const Item& item : done.items) writer.add(item);
-        if (!current.items.empty()) next.read(reader, batch_bytes);
+        if (!current.items.empty()) next.read(reader, batch_bytes, may_cut);
         return;
       }
       const auto [item, piece] = current.work[static_cast<size_t>(index - 1)];
