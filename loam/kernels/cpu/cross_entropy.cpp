@@ -1,7 +1,199 @@
+// Softmax statistics, losses and gradients over rows of logits. A row is read once for its maximum and its sum of
+// exponentials, by pieces that stay in the nearest cache, and once for its gradient. Legend: N rows, V columns.
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "loam/kernels/cpu/cross_entropy.cpp"
+
+#include "loam/kernels/cross_entropy.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
 #include "loam/kernels/cpu/register.h"
+#include "loam/kernels/cpu/row_blocks.h"
+#include "loam/kernels/cpu/simd.h"
+#include "loam/kernels/kernel_table.h"
+// Every instruction set's pass over the rest of this file.
+#include "hwy/foreach_target.h"
+#include "loam/kernels/cpu/rows-inl.h"
 
+HWY_BEFORE_NAMESPACE();
 namespace loam {
+namespace HWY_NAMESPACE {
 
-void register_cross_entropy_kernels(KernelTable&) {}
+inline constexpr int64_t kPiece = 2048;  // logits: 8 KiB
+inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+// Statistics of the logits seen so far: sum = sum exp(l - max), dot = sum exp(l - max) (l - max).
+struct RowStats {
+  float max = -kInfinity;
+  double sum = 0, dot = 0;
+};
+
+template <class T>
+HWY_INLINE float row_max(const T* x, int64_t n) {
+  Vec most[4] = {set(-kInfinity), set(-kInfinity), set(-kInfinity), set(-kInfinity)};
+  int64_t i = 0;
+  for (; i + 4 * kRowLanes <= n; i += 4 * kRowLanes) {
+    for (int u = 0; u < 4; ++u) most[u] = hn::Max(load(x + i + u * kRowLanes, Full{}), most[u]);
+  }
+  for (; i + kRowLanes <= n; i += kRowLanes) most[0] = hn::Max(load(x + i, Full{}), most[0]);
+  if (i < n) most[1] = hn::Max(keep(load(x + i, Part{n - i}), Part{n - i}, -kInfinity), most[1]);
+  const Vec all = hn::Max(hn::Max(most[0], most[1]), hn::Max(most[2], most[3]));
+  return hn::GetLane(hn::MaxOfLanes(F32(), all));
+}
+
+// Max passes over NaN; the sum of exponentials meets every logit and becomes NaN.
+template <bool kDot, class T>
+void take_row(const T* x, int64_t n, RowStats& stats) {
+  for (int64_t begin = 0; begin < n; begin += kPiece) {
+    const T* piece = x + begin;
+    const int64_t count = std::min(kPiece, n - begin);
+    const float most = std::max(stats.max, row_max(piece, count));
+    if (most > stats.max && stats.sum != 0) {
+      const double shift = static_cast<double>(stats.max) - most;  // sums so far are in units of exp(max)
+      const double factor = std::exp(shift);
+      stats.dot = factor == 0 ? 0 : (stats.dot + stats.sum * shift) * factor;
+      stats.sum *= factor;
+    }
+    stats.max = most;
+    const Vec m = set(most == -kInfinity ? 0 : most);  // -inf - -inf is NaN
+    const auto sums =
+        row_sums < kDot ? 2 : 1 > (count, [&](int64_t i, auto width, Vec* sum) HWY_ATTR {
+                                const Vec shifted = hn::Sub(keep(load(piece + i, width), width, -kInfinity), m);
+                                const Vec e = exp(shifted);
+                                sum[0] = hn::Add(sum[0], e);
+                                if constexpr (kDot)
+                                  sum[1] = hn::MulAdd(e, at_least(shifted, -200), sum[1]);  // 0 * -inf is NaN
+                              });
+    stats.sum += static_cast<double>(sums.value[0]);
+    if constexpr (kDot) stats.dot += static_cast<double>(sums.value[1]);
+  }
+}
+
+// x[c] <- factor * exp(x[c] - lse), and `at_target` more where c == target (-1: nowhere).
+template <class T>
+void softmax_gradient(T* x, int64_t n, float lse, float factor, int64_t target, float at_target) {
+  const float kept = target >= 0 ? static_cast<float>(x[target]) : 0;
+  const Vec l = set(lse), f = set(factor);
+  for_vectors(
+      n, [&](int64_t i, auto width) HWY_ATTR { store(hn::Mul(exp(hn::Sub(load(x + i, width), l)), f), x + i, width); });
+  // The sum is taken before rounding to T.
+  if (target >= 0) x[target] = T(factor * std::exp(kept - lse) + at_target);
+}
+
+template <class T>
+void logit_stats_of(const LogitStatsArgs& a, int64_t begin, int64_t end) {
+  const Rows logits = as_rows(a.logits, "logit_stats");
+  float *max = a.max.ptr<float>(), *sum = a.sum.ptr<float>(), *dot = a.dot ? a.dot.ptr<float>() : nullptr;
+  for (int64_t n = begin; n < end; ++n) {
+    const T* x = a.logits.ptr<T>() + n * logits.stride;
+    RowStats stats;
+    if (!a.first) stats = {max[n], static_cast<double>(sum[n]), dot ? static_cast<double>(dot[n]) : 0};
+    dot ? take_row<true>(x, logits.cols, stats) : take_row<false>(x, logits.cols, stats);
+    max[n] = stats.max;
+    sum[n] = static_cast<float>(stats.sum);
+    if (dot) dot[n] = static_cast<float>(stats.dot);
+    const int64_t target = a.targets.ptr<int32_t>()[n] - a.begin;
+    if (a.first) a.target_logit.ptr<float>()[n] = 0;
+    if (target >= 0 && target < logits.cols) a.target_logit.ptr<float>()[n] = static_cast<float>(x[target]);
+  }
+}
+
+template <class T>
+void logit_bwd_of(const LogitBwdArgs& a, int64_t begin, int64_t end) {
+  const Rows logits = as_rows(a.logits, "logit_bwd");
+  for (int64_t n = begin; n < end; ++n) {
+    T* x = a.logits.ptr<T>() + n * logits.stride;
+    const int64_t token = a.targets.ptr<int32_t>()[n];
+    const float d_logp = token < 0 ? 0 : a.d_logp.ptr<float>()[n];
+    const float factor = (a.d_lse ? a.d_lse.ptr<float>()[n] : 0) - d_logp;
+    if (factor == 0 && d_logp == 0) {
+      std::fill_n(x, logits.cols, T(0.0f));
+      continue;
+    }
+    const int64_t target = token - a.begin;
+    const bool inside = token >= 0 && target >= 0 && target < logits.cols;
+    softmax_gradient(x, logits.cols, a.lse.ptr<float>()[n], factor, inside ? target : -1, d_logp);
+  }
+}
+
+template <class T>
+void cross_entropy_of(const CrossEntropyRowsArgs& a, int64_t begin, int64_t end) {
+  const Rows logits = as_rows(a.logits, "cross_entropy");
+  for (int64_t n = begin; n < end; ++n) {
+    T* x = a.logits.ptr<T>() + n * logits.stride;
+    const int64_t target = a.targets.ptr<int32_t>()[n];
+    RowStats stats;
+    take_row<false>(x, logits.cols, stats);
+    const double log_sum = std::log(stats.sum);
+    const auto lse = static_cast<float>(stats.max + log_sum);
+    a.lse.ptr<float>()[n] = lse;
+    float loss = 0;
+    // max - logit first: both may be large where the loss is small.
+    if (target >= 0)
+      loss = static_cast<float>(static_cast<double>(stats.max) - static_cast<float>(x[target]) + log_sum);
+    a.loss.ptr<float>()[n] = loss;
+    if (!a.write_gradient) continue;
+    if (target < 0) {
+      std::fill_n(x, logits.cols, T(0.0f));
+    } else {
+      softmax_gradient(x, logits.cols, lse, a.scale, target, -a.scale);
+    }
+  }
+}
+
+void logit_stats_rows(const LogitStatsArgs& a, int64_t begin, int64_t end) {
+  a.logits.dtype == DType::f32 ? logit_stats_of<float>(a, begin, end) : logit_stats_of<Bf16>(a, begin, end);
+}
+void logit_bwd_rows(const LogitBwdArgs& a, int64_t begin, int64_t end) {
+  a.logits.dtype == DType::f32 ? logit_bwd_of<float>(a, begin, end) : logit_bwd_of<Bf16>(a, begin, end);
+}
+void cross_entropy_some_rows(const CrossEntropyRowsArgs& a, int64_t begin, int64_t end) {
+  a.logits.dtype == DType::f32 ? cross_entropy_of<float>(a, begin, end) : cross_entropy_of<Bf16>(a, begin, end);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace loam
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace loam {
+namespace {
+
+HWY_EXPORT(logit_stats_rows);
+HWY_EXPORT(logit_bwd_rows);
+HWY_EXPORT(cross_entropy_some_rows);
+
+void logit_stats(const ExecContext& ctx, const LogitStatsArgs& a) {
+  const Rows logits = as_rows(a.logits, "logit_stats");
+  parallel_for(ctx.threads, logits.rows, row_grain(logits.cols), [&](int64_t begin, int64_t end, int) {
+    HWY_DYNAMIC_DISPATCH(logit_stats_rows)(a, begin, end);
+  });
+}
+
+void logit_bwd(const ExecContext& ctx, const LogitBwdArgs& a) {
+  const Rows logits = as_rows(a.logits, "logit_bwd");
+  parallel_for(ctx.threads, logits.rows, row_grain(logits.cols), [&](int64_t begin, int64_t end, int) {
+    HWY_DYNAMIC_DISPATCH(logit_bwd_rows)(a, begin, end);
+  });
+}
+
+void cross_entropy_rows(const ExecContext& ctx, const CrossEntropyRowsArgs& a) {
+  const Rows logits = as_rows(a.logits, "cross_entropy");
+  parallel_for(ctx.threads, logits.rows, row_grain(logits.cols), [&](int64_t begin, int64_t end, int) {
+    HWY_DYNAMIC_DISPATCH(cross_entropy_some_rows)(a, begin, end);
+  });
+}
+
+}  // namespace
+
+void register_cross_entropy_kernels(KernelTable& table) {
+  table.logit_stats.function = logit_stats;
+  table.logit_bwd.function = logit_bwd;
+  table.cross_entropy_rows.function = cross_entropy_rows;
+}
 
 }  // namespace loam
+#endif
