@@ -1,9 +1,10 @@
-// Training of byte-level BPE: Sennrich, Haddow and Birch, "Neural machine translation of rare words with subword units" (ACL 2016), on bytes as in
-// GPT-2 (Radford et al. 2019).
+// Training of byte-level BPE: Sennrich, Haddow and Birch, "Neural machine translation of rare words with subword units"
+// (ACL 2016), on bytes as in GPT-2 (Radford et al. 2019).
 //
-// Start from the 256 bytes. Again and again take the adjacent pair with the highest count over all pieces (distinct piece times its frequency), of equal
-// counts the greater pair of byte strings (first part compared first, then the second, as unsigned bytes), and make it a token.
-// The result is a pure function of the multiset of documents: independent of their order and of the number of threads.
+// Start from the 256 bytes. Again and again take the adjacent pair with the highest count over all pieces (distinct
+// piece times its frequency), of equal counts the greater pair of byte strings (first part compared first, then the
+// second, as unsigned bytes), and make it a token. The result is a pure function of the multiset of documents:
+// independent of their order and of the number of threads.
 #pragma once
 
 #include <cstdint>
@@ -24,27 +25,33 @@ struct BpeTrainOptions {
   std::vector<std::string> special_tokens;
   Pretokenizer pretokenizer = Pretokenizer::kGpt2;
   int threads = 1;
-  int64_t min_frequency = 2;  // a pair seen less often is never merged; fewer tokens than vocab_size result, with a warning
+  int64_t min_frequency =
+      2;  // a pair seen less often is never merged; fewer tokens than vocab_size result, with a warning
 };
 
 // Counts pieces, then learns merges. Memory: the distinct pieces and their pairs; 64-bit counts.
 class BpeTrainer {
  public:
+  // Error{kInvalidArgument} if vocab_size < 256 + specials, or special tokens repeat or are empty.
   explicit BpeTrainer(BpeTrainOptions options);
   ~BpeTrainer();
   BpeTrainer(const BpeTrainer&) = delete;
   BpeTrainer& operator=(const BpeTrainer&) = delete;
 
-  // Counts one document `weight` times. Special tokens inside it are cut out first, so no pair spans them. Line ends are kept as they are.
+  // Counts one document `weight` times. Special tokens inside it are cut out first, so no pair spans them. Line ends
+  // are kept as they are. Error{kInvalidArgument} for a negative weight, or if weighted lengths sum up to 2^63.
   void add_document(std::string_view text, int64_t weight = 1);
   // The same for many documents, on all threads.
   void add_documents(const std::vector<std::string_view>& texts);
+
+  // Counts as much of the front of a document as can be cut off without changing any piece, and returns its length in
+  // bytes.
+  size_t add_front(std::string_view text);
 
   int64_t distinct_pieces() const;
   int64_t total_bytes() const;
 
   // Merges in order of creation, with progress; check_interrupt() between merges.
-  // Error{kInvalidArgument} if vocab_size < 256 + specials or special tokens repeat or are empty.
   std::vector<Merge> train();
 
  private:

@@ -8,7 +8,8 @@
 
 namespace loam {
 
-// A hash table from byte strings to 64-bit counts; the strings lie one after the other in one buffer. Memory: the distinct strings.
+// A hash table from byte strings to 64-bit counts; the strings lie one after the other in one buffer. Memory: the
+// distinct strings.
 class PieceCounter {
  public:
   struct Entry {

@@ -64,8 +64,8 @@ size_t contraction_length(std::string_view text, size_t position) {
   return (a == 'r' && b == 'e') || (a == 'v' && b == 'e') || (a == 'l' && b == 'l') ? 3 : 0;
 }
 
-// White space: all of it at the end of the text; otherwise all but its last character, which belongs to what follows (the look-ahead
-// of `\s+(?!\S)`), unless it is the only one.
+// White space: all of it at the end of the text; otherwise all but its last character, which belongs to what follows
+// (the look-ahead of `\s+(?!\S)`), unless it is the only one.
 size_t space_run_length(std::string_view text, size_t position) {
   size_t end = position, last = position;
   while (end < text.size()) {

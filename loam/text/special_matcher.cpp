@@ -48,8 +48,7 @@ SpecialMatcher::Found SpecialMatcher::match(std::string_view text, size_t positi
     const unsigned char byte = static_cast<unsigned char>(text[position + depth]);
     const auto byte_at = [&](const SpecialToken& s) { return static_cast<unsigned char>(s.text[depth]); };
     const auto begin = specials_.begin() + low, end = specials_.begin() + high;
-    const auto first =
-        std::partition_point(begin, end, [&](const SpecialToken& s) { return byte_at(s) < byte; });
+    const auto first = std::partition_point(begin, end, [&](const SpecialToken& s) { return byte_at(s) < byte; });
     const auto last = std::partition_point(first, end, [&](const SpecialToken& s) { return byte_at(s) == byte; });
     low = first - specials_.begin();
     high = last - specials_.begin();

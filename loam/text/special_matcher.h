@@ -22,8 +22,8 @@ class SpecialMatcher {
     size_t length;    // 0 if the text ends inside what may become a special token (or a longer one)
     int32_t id;
   };
-  // The first special token from `from` on. With `may_continue` the text is the front of a longer one, so a place where more bytes could
-  // change the answer is reported with length 0.
+  // The first special token from `from` on. With `may_continue` the text is the front of a longer one, so a place where
+  // more bytes could change the answer is reported with length 0.
   Found find(std::string_view text, size_t from, bool may_continue = false) const;
 
   bool empty() const { return specials_.empty(); }

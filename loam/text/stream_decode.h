@@ -10,8 +10,10 @@ namespace loam {
 
 class StreamDecoder {
  public:
-  explicit StreamDecoder(const Tokenizer& tokenizer, bool skip_special = true) : tokenizer_(tokenizer), skip_special_(skip_special) {}
-  // The text that became certain; malformed bytes become U+FFFD. The parts joined equal the decoding of all ids at once.
+  explicit StreamDecoder(const Tokenizer& tokenizer, bool skip_special = true)
+      : tokenizer_(tokenizer), skip_special_(skip_special) {}
+  // The text that became certain; malformed bytes become U+FFFD. The parts joined equal the decoding of all ids at
+  // once.
   std::string push(int32_t id);
   std::string finish();
 

@@ -1,4 +1,5 @@
-// Reading and writing tokenizers: Hugging Face `tokenizer.json`, the GPT-2 pair `vocab.json` + `merges.txt`, and llama2.c's `tokenizer.bin` (read only).
+// Reading and writing tokenizers: Hugging Face `tokenizer.json`, the GPT-2 pair `vocab.json` + `merges.txt`, and
+// llama2.c's `tokenizer.bin` (read only).
 #pragma once
 
 #include <string>
@@ -9,15 +10,23 @@
 
 namespace loam {
 
-// `path` is a tokenizer.json, a directory that holds one (or the GPT-2 pair), or a vocab.json with merges.txt beside it.
-// Error{kBadFormat} for anything that would change ids and is not supported (another model, normaliser or pattern): never guessed.
+// `path` is a tokenizer.json, a directory that holds one (or the GPT-2 pair), or a vocab.json with merges.txt beside
+// it. Error{kBadFormat} for anything that would change ids and is not supported (another model, normaliser or pattern):
+// never guessed.
 Tokenizer load_tokenizer(const Path& path);
 
-// Writes tokenizer.json, vocab.json and merges.txt into an existing directory. Hugging Face tokenizers reads the first with equal ids.
+// Writes tokenizer.json, vocab.json and merges.txt into an existing directory. Hugging Face tokenizers reads the first
+// with equal ids.
 void save_tokenizer(const Tokenizer& tokenizer, const Path& directory);
 
 // tokenizer.json alone, as text.
+// A SentencePiece vocabulary is written in the form of Llama's tokenizer.json (its scores become the order of merges).
 std::string tokenizer_json(const Tokenizer& tokenizer);
 Tokenizer parse_tokenizer_json(std::string_view text, std::string_view source);
+
+// llama2.c's tokenizer.bin: an int32 (the longest token), then for each token a float score, an int32 length and that
+// many bytes. Token 0 is unknown, 1 <s>, 2 </s>, 3 to 258 the bytes. `vocab_size` is what the model says; -1 takes all
+// there are. Error{kBadFormat} for a length that does not fit the file, or another number of tokens.
+Tokenizer load_llama2c_tokenizer(const Path& path, int64_t vocab_size = -1);
 
 }  // namespace loam

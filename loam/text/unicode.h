@@ -12,7 +12,8 @@ enum class CharClass : uint8_t {
   kSpace,   // property White_Space
 };
 
-// Any value is allowed; surrogates and values past 0x10FFFF are kOther. Table: unicode_tables.inc, made by tools/make_unicode_tables.py.
+// Any value is allowed; surrogates and values past 0x10FFFF are kOther. Table: unicode_tables.inc, made by
+// tools/make_unicode_tables.py.
 CharClass char_class(uint32_t code_point);
 
 }  // namespace loam

@@ -3,7 +3,8 @@
 namespace loam {
 namespace {
 
-// What may follow a lead byte: the number of continuation bytes and the range of the first of them (Unicode 15.0, table 3-7).
+// What may follow a lead byte: the number of continuation bytes and the range of the first of them (Unicode 15.0, table
+// 3-7).
 struct Lead {
   int continuations;  // 0: not the lead of a longer sequence
   uint8_t low, high;

@@ -15,8 +15,8 @@ struct Utf8Char {
   bool valid;
 };
 
-// The character at `position` < text.size(). A malformed sequence consumes its maximal valid prefix (Unicode 15.0, section 3.9, table 3-8),
-// the rule of Python's errors="replace" and of the WHATWG decoder.
+// The character at `position` < text.size(). A malformed sequence consumes its maximal valid prefix (Unicode 15.0,
+// section 3.9, table 3-8), the rule of Python's errors="replace" and of the WHATWG decoder.
 Utf8Char decode_utf8(std::string_view text, size_t position);
 
 void append_utf8(std::string& out, uint32_t code_point);

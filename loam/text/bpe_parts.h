@@ -1,0 +1,34 @@
+// Byte-level BPE as files state it: strings in GPT-2's alphabet.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "loam/base/json.h"
+#include "loam/text/tokenizer.h"
+
+namespace loam {
+
+struct BpeParts {
+  std::vector<std::pair<std::string, int32_t>> vocab;
+  std::vector<std::pair<std::string, std::string>> merges;
+};
+
+// The member list {"token": id, ...}. Error{kBadFormat}: an id that is no number, negative, or so large that most ids
+// would have no token; two tokens with one id; one token twice.
+std::vector<std::pair<std::string, int32_t>> read_vocab(const Json& vocab, std::string_view source);
+
+// One merge from "a b". Error{kBadFormat} unless there is exactly one space with text on both sides.
+std::pair<std::string, std::string> split_merge(std::string_view text, std::string_view source);
+
+// Tokens that are among `specials` stand for their own text, the others for the bytes behind the alphabet.
+// Error{kBadFormat} for a merge of unknown tokens.
+BpeModel assemble_bpe(const BpeParts& parts, std::vector<SpecialToken> specials, std::string_view source);
+
+// The other direction. Error{kInvalidArgument} if two tokens would be written alike.
+BpeParts disassemble_bpe(const BpeModel& model);
+
+}  // namespace loam

@@ -1,0 +1,54 @@
+// Merging the symbols of one piece: lowest rank first, leftmost of equals, until no pair merges.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "loam/text/merge_table.h"
+
+namespace loam {
+
+// Scratch memory for merging, kept from piece to piece. Not thread-safe: one a thread.
+class Merger {
+ public:
+  explicit Merger(const MergeTable& table) : table_(table) {}
+
+  // Replaces `symbols` by what is left. Short pieces: a scan per merge. Long ones: a linked list and, for each rank, a
+  // queue of places, so that the time is linear in text but for a logarithm. Error{kInvalidArgument} for more than 2^31
+  // symbols.
+  void merge(std::vector<int32_t>& symbols);
+
+ private:
+  struct Node {
+    int32_t symbol;
+    uint32_t next, previous;
+    uint32_t rank;  // of this symbol and the next
+    int32_t made;   // what they become
+  };
+  // The places of one rank: mostly in rising order, so that a plain queue serves; the others wait in a heap.
+  struct Queue {
+    std::vector<uint32_t> rising;
+    size_t begin = 0;
+    std::vector<uint32_t> late;  // min-heap
+    bool listed = false;         // in ranks_
+
+    bool empty() const { return begin == rising.size() && late.empty(); }
+    void push(uint32_t place);
+    uint32_t pop();
+  };
+
+  void merge_short(std::vector<int32_t>& symbols);
+  void merge_long(std::vector<int32_t>& symbols);
+  void join(uint32_t place);
+  void refresh(uint32_t place);
+  Queue& queue_of(uint32_t rank);
+
+  const MergeTable& table_;
+  std::vector<Node> nodes_;
+  std::vector<int32_t> queue_of_rank_;  // -1: none yet; made on the first long piece
+  std::vector<Queue> queues_;
+  std::vector<uint32_t> queue_ranks_;  // of queues_ in use
+  std::vector<uint32_t> ranks_;        // min-heap of the ranks that have places
+};
+
+}  // namespace loam

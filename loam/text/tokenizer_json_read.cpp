@@ -1,0 +1,295 @@
+// Reading Hugging Face's tokenizer.json. The format is defined by the serialisers of the library `tokenizers`; what is
+// not understood and could change ids is refused.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "loam/base/error.h"
+#include "loam/base/json.h"
+#include "loam/text/bpe_parts.h"
+#include "loam/text/spm_vocab.h"
+#include "loam/text/tokenizer_files.h"
+
+namespace loam {
+namespace {
+
+constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // U+2581
+
+std::string without_space_mark(std::string_view token) {
+  std::string plain;
+  while (!token.empty()) {
+    const bool mark = token.starts_with(kSpaceMark);
+    plain += mark ? ' ' : token[0];
+    token.remove_prefix(mark ? kSpaceMark.size() : 1);
+  }
+  return plain;
+}
+
+class Reader {
+ public:
+  Reader(std::string_view text, std::string_view source) : source_(source), root_(Json::parse(text, source)) {}
+  Tokenizer read();
+
+ private:
+  template <class... Args>
+  [[noreturn]] void refuse(fmt::format_string<Args...> format, Args&&... args) const {
+    fail(ErrorCode::kBadFormat, "{}: {}", source_, fmt::format(format, std::forward<Args>(args)...));
+  }
+  // A member that is absent or null counts as not given.
+  static const Json* given(const Json& object, std::string_view key) {
+    const Json* value = object.find(key);
+    return value && !value->is_null() ? value : nullptr;
+  }
+  static bool flag(const Json& object, std::string_view key, bool otherwise) {
+    const Json* value = given(object, key);
+    return value ? value->as_bool() : otherwise;
+  }
+  static std::string type_of(const Json& object) { return object.at("type").as_string(); }
+  std::vector<const Json*> flatten(std::string_view part, std::string_view list) const;
+
+  void check_model() const;
+  void check_byte_level(const Json& step, bool use_regex) const;
+  void check_byte_level_pre_tokenizer() const;
+  void check_spm_decoder() const;
+  bool read_spm_normalizer() const;
+  int32_t read_bos() const;
+  std::vector<SpecialToken> read_added() const;
+  BpeParts read_parts() const;
+  BpeModel read_bpe() const;
+  SpmModel read_spm() const;
+  void check_spm_merges(const SpmModel& model, const std::vector<Merge>& listed) const;
+
+  std::string source_;
+  Json root_;
+};
+
+// The steps of a part of the file ("normalizer", ...): none, one, or the members of a Sequence.
+std::vector<const Json*> Reader::flatten(std::string_view part, std::string_view list) const {
+  const Json* value = given(root_, part);
+  if (!value) return {};
+  if (type_of(*value) != "Sequence") return {value};
+  std::vector<const Json*> steps;
+  for (const Json& step : value->at(list).as_array()) steps.push_back(&step);
+  return steps;
+}
+
+Tokenizer Reader::read() {
+  check_model();
+  if (given(root_, "truncation")) refuse("truncation is not supported");
+  const bool byte_level = given(root_, "pre_tokenizer") != nullptr;
+  if (byte_level) return Tokenizer(read_bpe());
+  if (!flag(root_.at("model"), "byte_fallback", false))
+    refuse("a BPE without byte-level pre_tokenizer and without byte_fallback is not supported");
+  return Tokenizer(read_spm());
+}
+
+void Reader::check_model() const {
+  const Json& model = root_.at("model");
+  const Json* type = given(model, "type");
+  if (type && type->as_string() != "BPE") refuse("model type \"{}\" is not supported (only BPE)", type->as_string());
+  if (const Json* dropout = given(model, "dropout"); dropout && dropout->as_double() != 0)
+    refuse("BPE dropout is not supported");
+  if (flag(model, "ignore_merges", false)) refuse("ignore_merges is not supported");
+  for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
+    const Json* value = given(model, key);
+    if (value && !value->as_string().empty()) refuse("{} \"{}\" is not supported", key, value->as_string());
+  }
+}
+
+void Reader::check_byte_level(const Json& step, bool use_regex) const {
+  if (type_of(step) != "ByteLevel") refuse("pre_tokenizer \"{}\" is not supported", type_of(step));
+  if (flag(step, "add_prefix_space", true)) refuse("ByteLevel with add_prefix_space is not supported");
+  if (flag(step, "use_regex", true) != use_regex) {
+    refuse("ByteLevel {} its own pattern is not supported here", use_regex ? "without" : "with");
+  }
+}
+
+// ByteLevel with GPT-2's pattern inside, or a Split by that pattern and then ByteLevel without.
+void Reader::check_byte_level_pre_tokenizer() const {
+  if (!flatten("normalizer", "normalizers").empty()) {
+    refuse("normalizer \"{}\" is not supported with a byte-level model",
+           type_of(*flatten("normalizer", "normalizers")[0]));
+  }
+  const std::vector<const Json*> steps = flatten("pre_tokenizer", "pretokenizers");
+  if (steps.size() == 1) return check_byte_level(*steps[0], true);
+  if (steps.size() != 2 || type_of(*steps[0]) != "Split") refuse("this sequence of pre_tokenizers is not supported");
+  const Json& split = *steps[0];
+  const Json* regex = split.at("pattern").find("Regex");
+  if (!regex || regex->as_string() != pretokenizer_pattern(Pretokenizer::kGpt2)) {
+    refuse("the split pattern {} is not supported", split.at("pattern").dump());
+  }
+  if (split.at("behavior").as_string() != "Isolated" || flag(split, "invert", false)) {
+    refuse("a Split other than Isolated is not supported");
+  }
+  check_byte_level(*steps[1], false);
+}
+
+std::vector<SpecialToken> Reader::read_added() const {
+  std::vector<SpecialToken> added;
+  const Json* list = given(root_, "added_tokens");
+  if (!list) return added;
+  const int64_t limit =
+      2 * static_cast<int64_t>(root_.at("model").at("vocab").as_object().size() + list->as_array().size()) + 65536;
+  for (const Json& token : list->as_array()) {
+    const std::string& text = token.at("content").as_string();
+    const int64_t id = token.at("id").as_int();
+    for (const char* key : {"single_word", "lstrip", "rstrip"}) {
+      if (flag(token, key, false)) refuse("added token \"{}\": {} is not supported", text, key);
+    }
+    if (text.empty()) refuse("the added token {} is empty", id);
+    if (id < 0 || id >= limit)
+      refuse("added token \"{}\" has the id {}, out of proportion to the vocabulary", text, id);
+    const auto clash = [&](const SpecialToken& s) { return s.id == id || s.text == text; };
+    if (std::any_of(added.begin(), added.end(), clash)) refuse("added token \"{}\" ({}) is there twice", text, id);
+    added.push_back({text, static_cast<int32_t>(id), !flag(token, "special", false)});
+  }
+  return added;
+}
+
+BpeParts Reader::read_parts() const {
+  const Json& model = root_.at("model");
+  BpeParts parts{read_vocab(model.at("vocab"), source_), {}};
+  for (const Json& merge : model.at("merges").as_array()) {
+    if (merge.is_string()) {
+      parts.merges.push_back(split_merge(merge.as_string(), source_));
+      continue;
+    }
+    if (merge.as_array().size() != 2) refuse("{} is not a merge of two tokens", merge.dump());
+    parts.merges.emplace_back(merge.as_array()[0].as_string(), merge.as_array()[1].as_string());
+  }
+  return parts;
+}
+
+// Post-processors add tokens round a sequence, which encode() leaves to its caller; what matters is the token in front.
+int32_t Reader::read_bos() const {
+  int32_t bos = -1;
+  for (const Json* step : flatten("post_processor", "processors")) {
+    if (type_of(*step) == "ByteLevel") continue;
+    if (type_of(*step) != "TemplateProcessing") refuse("post_processor \"{}\" is not supported", type_of(*step));
+    const Json::Array& single = step->at("single").as_array();
+    const Json* first = single.empty() ? nullptr : single[0].find("SpecialToken");
+    if (!first) continue;
+    const Json::Array& ids = step->at("special_tokens").at(first->at("id").as_string()).at("ids").as_array();
+    if (ids.size() != 1) refuse("a template token of {} ids is not supported", ids.size());
+    const int64_t id = ids[0].as_int();
+    if (id < 0 || id > INT32_MAX) refuse("template token id {}", id);
+    bos = static_cast<int32_t>(id);
+  }
+  return bos;
+}
+
+BpeModel Reader::read_bpe() const {
+  check_byte_level_pre_tokenizer();
+  for (const Json* step : flatten("decoder", "decoders")) {
+    if (type_of(*step) != "ByteLevel")
+      refuse("decoder \"{}\" is not supported with a byte-level model", type_of(*step));
+  }
+  const BpeParts parts = read_parts();
+  const std::vector<SpecialToken> added = read_added();
+  std::map<std::string_view, int32_t> vocab(parts.vocab.begin(), parts.vocab.end());
+  std::map<int32_t, std::string_view> names;
+  for (const auto& [text, id] : parts.vocab) names.emplace(id, text);
+  for (const SpecialToken& token : added) {
+    const auto by_text = vocab.find(token.text);
+    if (by_text != vocab.end() && by_text->second != token.id) {
+      refuse("added token \"{}\" has the id {}, but {} in the vocabulary", token.text, token.id, by_text->second);
+    }
+    const auto by_id = names.find(token.id);
+    if (by_id != names.end() && by_id->second != token.text) {
+      refuse("added token \"{}\" has the id {} of \"{}\"", token.text, token.id, by_id->second);
+    }
+  }
+  BpeModel model = assemble_bpe(parts, added, source_);
+  model.bos_id = read_bos();
+  return model;
+}
+
+// True with a space in front: the normalizers are Prepend "▁" and Replace " " by "▁"; the first may be missing.
+bool Reader::read_spm_normalizer() const {
+  bool prepend = false, replace = false;
+  for (const Json* step : flatten("normalizer", "normalizers")) {
+    const std::string type = type_of(*step);
+    if (type == "Prepend" && !prepend && !replace && step->at("prepend").as_string() == kSpaceMark) {
+      prepend = true;
+    } else if (type == "Replace" && !replace && step->at("content").as_string() == kSpaceMark &&
+               step->at("pattern").find("String") && step->at("pattern").at("String").as_string() == " ") {
+      replace = true;
+    } else {
+      refuse("normalizer {} is not supported with a SentencePiece model", step->dump());
+    }
+  }
+  if (!replace) refuse("a SentencePiece model whose spaces are not replaced is not supported");
+  return prepend;
+}
+
+void Reader::check_spm_decoder() const {
+  for (const Json* step : flatten("decoder", "decoders")) {
+    const std::string type = type_of(*step);
+    const bool known = type == "Replace" || type == "ByteFallback" || type == "Fuse" || type == "Strip";
+    if (!known) refuse("decoder \"{}\" is not supported with a SentencePiece model", type);
+  }
+}
+
+SpmModel Reader::read_spm() const {
+  SpmModel model;
+  model.add_space_prefix = read_spm_normalizer();
+  check_spm_decoder();
+  const BpeParts parts = read_parts();
+  std::map<std::string_view, int32_t> ids(parts.vocab.begin(), parts.vocab.end());
+  const auto id_or_none = [&](std::string_view text) { return ids.contains(text) ? ids.at(text) : -1; };
+  int32_t size = 0;
+  for (const auto& [text, id] : parts.vocab) size = std::max(size, id + 1);
+  model.tokens.resize(size);
+  model.scores.resize(size);
+  for (const auto& [text, id] : parts.vocab) {
+    if (text.find(' ') != std::string::npos) refuse("token {} of a SentencePiece model holds a space", id);
+    model.tokens[id] = without_space_mark(text);
+  }
+  const Json* unknown = given(root_.at("model"), "unk_token");
+  model.unknown_id = unknown ? id_or_none(unknown->as_string()) : -1;
+  model.bos_id = id_or_none("<s>");
+  model.eos_id = id_or_none("</s>");
+  model.first_byte_id = id_or_none("<0x00>");
+  if (model.first_byte_id < 0) refuse("byte_fallback without the token <0x00>");
+  read_bos();
+  for (const SpecialToken& token : read_added()) {
+    const bool known = token.id == model.unknown_id || token.id == model.bos_id || token.id == model.eos_id;
+    if (!known || model.tokens[token.id] != token.text)
+      refuse("added token \"{}\" is not supported with a SentencePiece model", token.text);
+  }
+  // A score for each token: minus the place of the first merge that makes it.
+  std::vector<Merge> listed;
+  std::vector<bool> made(size, false);
+  for (const auto& [left, right] : parts.merges) {
+    const int32_t result = id_or_none(left + right);
+    if (result < 0 || !ids.contains(left) || !ids.contains(right))
+      refuse("the merge of \"{}\" and \"{}\" is not one of tokens", left, right);
+    if (!made[result]) model.scores[result] = -static_cast<float>(listed.size());
+    made[result] = true;
+    listed.emplace_back(ids.at(left), ids.at(right));
+  }
+  check_spm_merges(model, listed);
+  return model;
+}
+
+// The merges must be those that the scores imply; any others would give other ids.
+void Reader::check_spm_merges(const SpmModel& model, const std::vector<Merge>& listed) const {
+  const SpmVocab vocab(model);
+  std::map<Merge, uint32_t> ranks;
+  for (const SpmMerge& merge : vocab.merges()) ranks.emplace(Merge(merge.left, merge.right), merge.rank);
+  bool same = ranks.size() == listed.size();
+  uint32_t before = 0;
+  for (size_t i = 0; same && i < listed.size(); ++i) {
+    const auto found = ranks.find(listed[i]);
+    same = found != ranks.end() && found->second >= before;
+    if (same) before = found->second;
+  }
+  if (!same) refuse("the merges do not follow from one score for each token");
+}
+
+}  // namespace
+
+Tokenizer parse_tokenizer_json(std::string_view text, std::string_view source) { return Reader(text, source).read(); }
+
+}  // namespace loam
