@@ -77,10 +77,15 @@ def source_files(root, rules):
                 yield path
 
 
+def is_generated(root, target):
+    """Whether the build writes this header: the CMakeLists.txt of its folder then names generated/<target>."""
+    build_file = root / Path(target).parent / "CMakeLists.txt"
+    return build_file.is_file() and f"generated/{target}" in build_file.read_text()
+
+
 def check_project_include(root, relative, target, rules):
     layer, other = layer_of(relative), layer_of(target)
-    made = root / (target + ".in")  # a header that CMake writes from this
-    if not (root / target).is_file() and not made.is_file():
+    if not (root / target).is_file() and not is_generated(root, target):
         return f'"{target}" is no file of the project (includes start at the top of the tree)'
     if other not in rules:
         return f"'{other}' is not in LAYERS"

@@ -57,7 +57,7 @@ class Layers(CheckTest):
         self.put("loam/align/x.cpp", '#include "loam/text/t.h"\n')
         self.put("loam/text/t.h", "// #include <spdlog/spdlog.h>\n/* #include \"loam/serve/s.h\" */\n")
         self.put("apps/main.cpp", '#include <CLI/CLI.hpp>\n#include "apps/version.h"\n#include "loam/serve/s.h"\n')
-        self.put("apps/version.h.in", "")
+        self.put("apps/CMakeLists.txt", "set(header ${PROJECT_BINARY_DIR}/generated/apps/version.h)\n")
         self.put("tests/base/a_test.cpp", '#include <nlohmann/json.hpp>\n#include "loam/base/a.h"\n')
         self.accepts("check_layers.py")
 
