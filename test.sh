@@ -1,0 +1,76 @@
+#!/usr/bin/env bash
+# Builds loam and runs its tests: setup, configure, build, ctest.
+#   ./test.sh          the whole suite on the release build
+#   ./test.sh --fast   the tests with the label "fast" only
+# With CI=1 in the environment also: the suite's sanitizer part (address, undefined, thread) and every fuzz target for FUZZ_SECONDS (15) each.
+set -euo pipefail
+cd "$(dirname "$0")"
+
+labels=()
+for argument in "$@"; do
+  case "$argument" in
+    --fast) labels=(-L '^fast$') ;;
+    --help | -h) sed -n '2,5s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    *) echo "test.sh: unknown option '$argument' (there are --fast and --help)" >&2; exit 2 ;;
+  esac
+done
+
+jobs=${JOBS:-$(nproc)}
+((jobs <= 8)) || jobs=8
+if ((jobs < 2)); then test_jobs=1; else test_jobs=2; fi
+
+# The sanitizer builds run what exercises memory and threads on small inputs; they leave out the long end-to-end tests and the checks of the tree.
+sanitizer_part=(-L '^fast$' -E '^tools\.')
+
+step() { printf '\n== %s (%d s)\n' "$*" "$SECONDS"; }
+
+# run_ctest PRESET ARGUMENTS...: the closing lines of ctest, and on failure all that it said about the tests that failed.
+run_ctest() {
+  local build="build/$1" log="build/$1/ctest.log" status=0
+  shift
+  ctest --test-dir "$build" -j "$test_jobs" --output-on-failure "$@" >"$log" 2>&1 || status=$?
+  if ((status != 0)); then grep -v ' Passed ' "$log" | grep -v ' Start ' || true; fi
+  sed -n '/tests passed\|No tests were found/,$p' "$log"
+  grep -q 'No tests were found' "$log" && status=1
+  return "$status"
+}
+
+build() {
+  cmake --preset "$1" >"build/$1.configure.log" 2>&1 || { tail -30 "build/$1.configure.log" >&2; return 1; }
+  cmake --build "build/$1" -j "$jobs" "${@:2}" >"build/$1.build.log" 2>&1 || { grep -A20 FAILED "build/$1.build.log" | head -60 >&2; return 1; }
+  tail -1 "build/$1.build.log"
+}
+
+step setup
+./setup.sh --dev
+mkdir -p build
+
+step release: build
+build release
+step release: tests
+run_ctest release "${labels[@]}"
+
+if [[ -n "${CI:-}" ]]; then
+  for preset in asan tsan; do
+    step "$preset: build"
+    build "$preset"
+    step "$preset: tests with the label fast, without the checks of the tree"
+    # libgomp and oneDNN keep a few blocks to the end of the process; a leak of ours shows up in them too.
+    ASAN_OPTIONS=detect_stack_use_after_return=1:detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1 \
+      TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 run_ctest "$preset" "${sanitizer_part[@]}"
+  done
+
+  step fuzz: build
+  build fuzz
+  mapfile -t targets < <(find build/fuzz/tests -type f -name '*_fuzz' -perm -u+x | sort)
+  ((${#targets[@]} > 0)) || { echo "test.sh: no fuzz target was built" >&2; exit 1; }
+  for target in "${targets[@]}"; do
+    step "fuzz: $(basename "$target")"
+    corpus=build/fuzz/corpus/$(basename "$target")
+    mkdir -p "$corpus"
+    "$target" -max_total_time="${FUZZ_SECONDS:-15}" -timeout=10 -rss_limit_mb=3000 -artifact_prefix="$corpus-" "$corpus" \
+      >"$target.log" 2>&1 || { tail -40 "$target.log" >&2; exit 1; }
+    tail -1 "$target.log"
+  done
+fi
+step "all tests passed"
