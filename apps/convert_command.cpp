@@ -1,0 +1,68 @@
+// `loam convert`: a MODEL in another form or precision.
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "apps/command.h"
+#include "apps/open_model.h"
+#include "loam/base/log.h"
+#include "loam/text/tokenizer_files.h"
+
+namespace loam {
+namespace {
+
+struct Options {
+  std::string from, to, tokenizer, dtype = "f32", family;
+  bool force = false;
+};
+
+// The tokenizer's files as they are, so that nothing another program put there is lost.
+void copy_tokenizer_files(const Path& from, const Path& to) {
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.json",
+                           "merges.txt", "tokenizer.model", "chat_template.jinja"}) {
+    std::error_code error;
+    if (std::filesystem::exists(from / name, error)) std::filesystem::copy_file(from / name, to / name);
+  }
+}
+
+int run(const Options& o, const CommonFlags& flags) {
+  if (o.to.ends_with(".gguf")) throw UsageError("--to " + o.to + ": GGUF is not there yet");
+  AtomicDirectory out(Path(o.to), o.force);
+  const ExecResources exec = make_exec_resources(Device{}, flags.threads);
+  const Model model = open_model(exec.context, o.from, DType::f32);
+  SaveModelOptions save;
+  save.dtype = parse_compute_dtype(o.dtype);
+  save.family = o.family;
+  const Path source = resolve_model(o.from);
+  if (std::filesystem::is_directory(source) && o.tokenizer.empty()) {
+    copy_tokenizer_files(source, out.path());
+  } else if (!o.tokenizer.empty()) {
+    const Tokenizer tokenizer = open_tokenizer(o.tokenizer, "", model.config().vocab_size);
+    check_vocabulary(tokenizer, model.config());
+    save_tokenizer(tokenizer, out.path());
+    if (tokenizer.bos_id() >= 0) save.bos_id = tokenizer.bos_id();
+    if (tokenizer.end_of_text_id() >= 0) save.eos_id = tokenizer.end_of_text_id();
+  } else {
+    log_warn("{} has no tokenizer beside it; --tokenizer would put one into {}", o.from, o.to);
+  }
+  save_model(model, out.path(), save);
+  out.commit();
+  if (!flags.quiet) print(o.to);
+  return 0;
+}
+
+}  // namespace
+
+void add_convert_command(CLI::App& app) {
+  auto o = std::make_shared<Options>();
+  CLI::App* c = add_command(app, "convert", "Write a model as a directory in Hugging Face form",
+                            "loam convert --from stories260K.bin --tokenizer tok512.bin --to stories260K",
+                            [o](const CommonFlags& flags) { return run(*o, flags); });
+  c->add_option("--from", o->from, "MODEL")->required();
+  c->add_option("--to", o->to, "new directory")->required();
+  c->add_option("--tokenizer", o->tokenizer, "TOKENIZER (default: the model's)");
+  c->add_option("--dtype", o->dtype, "of matrices in the file: f32 or bf16")->capture_default_str();
+  c->add_option("--family", o->family, "llama or gpt2 (default: the one it was read as)");
+  c->add_flag("--force", o->force, "replace --to");
+}
+
+}  // namespace loam

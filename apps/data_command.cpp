@@ -1,0 +1,67 @@
+// `loam data tokenize`.
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "apps/command.h"
+#include "apps/open_model.h"
+#include "loam/data/tokenize.h"
+
+namespace loam {
+namespace {
+
+struct Options {
+  std::vector<std::string> inputs;
+  std::string tokenizer, out;
+  TokenizeOptions tokenize;
+};
+
+Json describe(const TokenSetInfo& info) {
+  Json part;
+  part["tokens"] = info.tokens;
+  part["documents"] = info.documents;
+  part["text_bytes"] = info.text_bytes;
+  return part;
+}
+
+int tokenize(Options& o, const CommonFlags& flags) {
+  const Tokenizer tokenizer = open_tokenizer(o.tokenizer, "", -1);
+  o.tokenize.inputs = expand_inputs(o.inputs);
+  o.tokenize.threads = flags.threads;
+  const TokenizeResult result = tokenize_documents(tokenizer, o.tokenize, o.out);
+  if (flags.json) {
+    Json report;
+    report["out"] = o.out;
+    report["train"] = describe(result.train);
+    report["val"] = describe(result.val);
+    report["bad_lines"] = result.bad_lines;
+    print(report.dump());
+    return 0;
+  }
+  print(fmt::format(
+      "{}: train {} tokens in {} documents, val {} tokens in {} documents, {:.2f} bytes a token", o.out,
+      result.train.tokens, result.train.documents, result.val.tokens, result.val.documents,
+      static_cast<double>(result.train.text_bytes) / static_cast<double>(std::max<int64_t>(1, result.train.tokens))));
+  return 0;
+}
+
+}  // namespace
+
+void add_data_commands(CLI::App& app) {
+  CLI::App* group = add_command_group(app, "data", "Prepare documents for training");
+  auto o = std::make_shared<Options>();
+  CLI::App* c = add_command(*group, "tokenize", "Documents to token shards",
+                            "loam data tokenize --input corpus.jsonl --tokenizer tok --val-fraction 0.01 --out data",
+                            [o](const CommonFlags& flags) { return tokenize(*o, flags); });
+  c->add_option("--input", o->inputs, "text or JSONL files, directories, patterns, or -")->required();
+  c->add_option("--tokenizer", o->tokenizer, "TOKENIZER")->required();
+  c->add_option("--out", o->out, "new directory")->required();
+  c->add_option("--val-fraction", o->tokenize.val_fraction, "share of the documents kept for validation")
+      ->check(CLI::Range(0.0, 0.9));
+  c->add_option("--text-key", o->tokenize.reader.text_key, "member of JSONL objects that holds the text")
+      ->capture_default_str();
+  c->add_option("--doc-separator", o->tokenize.reader.separator, "line between documents of plain text");
+  c->add_option("--limit", o->tokenize.limit, "documents to take; 0: all")->check(CLI::NonNegativeNumber);
+  c->add_flag("--force", o->tokenize.force, "replace --out");
+}
+
+}  // namespace loam

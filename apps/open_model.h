@@ -1,0 +1,31 @@
+// From names on the command line to models and tokenizers.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "loam/kernels/exec_context.h"
+#include "loam/model/model_files.h"
+#include "loam/text/tokenizer.h"
+
+namespace loam {
+
+// A MODEL: a directory in Hugging Face form, "hf:org/name" from the local Hugging Face cache, or a llama2.c .bin file.
+// Error that says what would be accepted for anything else.
+Model open_model(const ExecContext& ctx, const std::string& name, DType dtype);
+
+// A TOKENIZER as given by `name`, or, if that is empty, the one that belongs to the MODEL `model`.
+// A llama2.c tokenizer.bin is recognised by its name; `vocab_size` is what the model says, -1 if unknown.
+Tokenizer open_tokenizer(const std::string& name, const std::string& model, int64_t vocab_size);
+
+// "hf:org/name" becomes the snapshot directory of the local cache ($HF_HUB_CACHE, $HF_HOME/hub or
+// ~/.cache/huggingface/hub); any other name is itself.
+Path resolve_model(const std::string& name);
+
+// "f32" or "bf16" for computing.
+DType parse_compute_dtype(const std::string& name);
+
+// Error unless every id of the tokenizer has a row in the model's embedding.
+void check_vocabulary(const Tokenizer& tokenizer, const ModelConfig& config);
+
+}  // namespace loam
