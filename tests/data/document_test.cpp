@@ -1,0 +1,228 @@
+#include "loam/data/document.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+#include <zlib.h>
+#include <zstd.h>
+
+#include "loam/base/log.h"
+#include "tests/harness/expect_error.h"
+#include "tests/harness/temp_dir.h"
+
+namespace loam {
+namespace {
+
+using testing::TempDir;
+
+class Documents : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    level_ = log_level();
+    set_log_level(LogLevel::kOff);
+  }
+  void TearDown() override { set_log_level(level_); }
+
+  Path file(const std::string& name, std::string_view bytes) {
+    write_file_atomic(directory_ / name, bytes);
+    return directory_ / name;
+  }
+  std::vector<Document> read(std::vector<Path> inputs, DocumentReaderOptions options = {}) {
+    DocumentReader reader(std::move(inputs), std::move(options));
+    std::vector<Document> documents;
+    Document document;
+    while (reader.next(document)) documents.push_back(document);
+    bad_ = reader.bad_lines();
+    bytes_ = reader.bytes_read();
+    input_bytes_ = reader.input_bytes();
+    return documents;
+  }
+  std::vector<std::string> texts(std::vector<Path> inputs, DocumentReaderOptions options = {}) {
+    std::vector<std::string> texts;
+    for (const Document& document : read(std::move(inputs), std::move(options))) texts.push_back(document.text);
+    return texts;
+  }
+
+  TempDir directory_;
+  int64_t bad_ = 0, bytes_ = 0, input_bytes_ = 0;
+  LogLevel level_;
+};
+
+using Texts = std::vector<std::string>;
+
+TEST_F(Documents, JsonLines) {
+  const std::string bytes =
+      "{\"text\": \"one\\ntwo\", \"id\": \"a-1\", \"metadata\": {\"lang\": \"en\"}, \"url\": \"http://x\"}\r\n"
+      "\n"
+      "{\"id\": 17, \"text\": \"\"}\n"
+      "  \t\n"
+      "{\"text\": \"last\"}";
+  const Path path = file("d.jsonl", bytes);
+  const auto documents = read({path});
+  ASSERT_EQ(documents.size(), 3u);
+  EXPECT_EQ(documents[0].text, "one\ntwo");
+  EXPECT_EQ(documents[0].id, "a-1");
+  EXPECT_EQ(documents[0].metadata.dump(), R"({"lang":"en","url":"http://x"})");
+  EXPECT_EQ(documents[1].id, "17");
+  EXPECT_EQ(documents[1].text, "");
+  EXPECT_EQ(documents[1].metadata.dump(), "{}");
+  EXPECT_EQ(documents[2].id, path.string() + ":5");
+  EXPECT_EQ(bad_, 0);
+  EXPECT_EQ(bytes_, static_cast<int64_t>(bytes.size()));
+  EXPECT_EQ(input_bytes_, static_cast<int64_t>(bytes.size()));
+}
+
+TEST_F(Documents, AnotherTextKey) {
+  const Path path = file("d.json", "{\"text\":\"no\",\"content\":\"yes\"}\n");
+  EXPECT_EQ(texts({path}, {.text_key = "content", .separator = "", .max_bad_share = 0.01}), Texts{"yes"});
+}
+
+TEST_F(Documents, LoneSurrogatesAndBadBytesBecomeReplacementCharacters) {
+  const Path path = file("d.jsonl",
+                         "{\"text\":\"ok\\ud800bad\"}\n{\"text\":\"\\udbc0\"}\n{\"text\":\"\\ud83d\\ude00\"}\n"
+                         "{\"text\":\"a\xED\xA0\x80z\"}\n{\"text\":\"\xFF\"}\n");
+  EXPECT_EQ(texts({path}), (Texts{"ok\uFFFDbad", "\uFFFD", "\U0001F600", "a\uFFFD\uFFFD\uFFFDz", "\uFFFD"}));
+  EXPECT_EQ(bad_, 0);
+}
+
+TEST_F(Documents, BadLinesAreCountedAndSkipped) {
+  using namespace std::string_view_literals;
+  const Path path = file("d.jsonl",
+                         "{\"text\":\"good\"}\n{\"text\":\n[1]\n{\"txt\":\"x\"}\n{\"text\":5}\nplain words\n"
+                         "{\"text\":\"a\0b\"}\n\0\n{\"text\":\"good too\"}\n"sv);
+  EXPECT_EQ(texts({path}), (Texts{"good", "good too"}));
+  EXPECT_EQ(bad_, 7);
+}
+
+TEST_F(Documents, ABadLineIsReportedWithFileAndLine) {
+  set_log_level(LogLevel::kWarn);
+  const Path path = file("d.jsonl", "{\"text\":\"good\"}\n{\"text\":5}\n");
+  ::testing::internal::CaptureStderr();
+  texts({path});
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find(path.string() + ":2: bad line: has no text: 'text' is not a string"), std::string::npos) << said;
+}
+
+TEST_F(Documents, TooManyBadLinesAreAnError) {
+  // 100 good lines, then bad ones: the second one of 102 passes 1 %.
+  std::string bytes;
+  for (int i = 0; i < 100; ++i) bytes += "{\"text\":\"x\"}\n";
+  EXPECT_EQ(texts({file("one.jsonl", bytes + "bad\n")}).size(), 100u);
+  EXPECT_EQ(bad_, 1);
+  EXPECT_LOAM_ERROR(texts({file("two.jsonl", bytes + "bad\nbad\n")}), ErrorCode::kBadFormat, "two.jsonl:102: bad line");
+  EXPECT_EQ(texts({directory_ / "two.jsonl"}, {.text_key = "text", .separator = "", .max_bad_share = 0.02}).size(),
+            100u);
+}
+
+TEST_F(Documents, AFileWithBadLinesOnlyIsAnError) {
+  const Path path = file("d.jsonl", "bad\n{\"txt\":\"x\"}\n");
+  EXPECT_LOAM_ERROR(texts({path}), ErrorCode::kBadFormat, "d.jsonl: none of its 2 lines is a document");
+  EXPECT_EQ(texts({file("empty.jsonl", "")}), Texts{});
+}
+
+TEST_F(Documents, PlainTextIsOneDocumentAFile) {
+  using namespace std::string_view_literals;
+  const std::string all(" a\r\n\0b\xFF\n\n"sv);
+  const Path path = file("a.txt", all);
+  const auto documents = read({path, file("b", "second"), file("empty.txt", "")});
+  ASSERT_EQ(documents.size(), 2u);
+  EXPECT_EQ(documents[0].text, all);  // to the byte
+  EXPECT_EQ(documents[0].id, path.string() + ":1");
+  EXPECT_EQ(documents[1].text, "second");
+}
+
+TEST_F(Documents, ASeparatorLineEndsADocument) {
+  DocumentReaderOptions options;
+  options.separator = "<|endoftext|>";
+  const Path path = file("s.txt",
+                         "<|endoftext|>\none\n\ntwo\n<|endoftext|>\r\n<|endoftext|>\n\nthree <|endoftext|>\n"
+                         "<|endoftext|>\nfour\r\nlast\n");
+  const auto documents = read({path}, options);
+  ASSERT_EQ(documents.size(), 3u);
+  EXPECT_EQ(documents[0].text, "one\n\ntwo");
+  EXPECT_EQ(documents[0].id, path.string() + ":2");
+  EXPECT_EQ(documents[1].text, "\nthree <|endoftext|>");
+  EXPECT_EQ(documents[1].id, path.string() + ":7");
+  EXPECT_EQ(documents[2].text, "four\r\nlast");
+  EXPECT_EQ(documents[2].id, path.string() + ":10");
+}
+
+TEST_F(Documents, ByteOrderMarks) {
+  using namespace std::string_view_literals;
+  EXPECT_EQ(texts({file("a.jsonl", "\xEF\xBB\xBF{\"text\":\"x\"}\n")}), Texts{"x"});
+  EXPECT_EQ(texts({file("a.txt", "\xEF\xBB\xBFx")}), Texts{"x"});
+  for (const std::string_view mark : {"\xFF\xFE"sv, "\xFE\xFF"sv, "\xFF\xFE\0\0"sv, "\0\0\xFE\xFF"sv}) {
+    for (const char* name : {"wide.txt", "wide.jsonl"}) {
+      EXPECT_LOAM_ERROR(texts({file(name, std::string(mark) + "a\0")}), ErrorCode::kBadFormat,
+                        std::string(name) + ": begins with a UTF-16");
+    }
+  }
+}
+
+std::string gzip(const std::string& bytes) {
+  z_stream stream = {};
+  deflateInit2(&stream, 6, Z_DEFLATED, MAX_WBITS + 16, 8, Z_DEFAULT_STRATEGY);
+  std::string out(deflateBound(&stream, bytes.size()), '\0');
+  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(bytes.data()));
+  stream.avail_in = static_cast<uInt>(bytes.size());
+  stream.next_out = reinterpret_cast<Bytef*>(out.data());
+  stream.avail_out = static_cast<uInt>(out.size());
+  deflate(&stream, Z_FINISH);
+  out.resize(stream.total_out);
+  deflateEnd(&stream);
+  return out;
+}
+
+std::string zstd(const std::string& bytes) {
+  std::string out(ZSTD_compressBound(bytes.size()), '\0');
+  out.resize(ZSTD_compress(out.data(), out.size(), bytes.data(), bytes.size(), 3));
+  return out;
+}
+
+TEST_F(Documents, CompressedFilesByTheNameBelow) {
+  const std::string a = "{\"text\":\"a\"}\n", b = "{\"text\":\"b\"}\n";
+  EXPECT_EQ(texts({file("d.jsonl.gz", gzip(a) + gzip("") + gzip(b))}), (Texts{"a", "b"}));
+  EXPECT_EQ(input_bytes_, 0);
+  EXPECT_EQ(bytes_, static_cast<int64_t>(a.size() + b.size()));
+  EXPECT_EQ(texts({file("d.json.zst", zstd(a) + zstd(b))}), (Texts{"a", "b"}));
+  EXPECT_EQ(texts({file("d.txt.gz", gzip(a))}), Texts{a});
+  const std::string whole = gzip(a + b);
+  const Path cut = file("cut.jsonl.gz", whole.substr(0, whole.size() - 10));
+  EXPECT_LOAM_ERROR(texts({cut}), ErrorCode::kBadFormat, "cut.jsonl.gz");
+}
+
+TEST_F(Documents, AMissingFileIsNamed) {
+  EXPECT_LOAM_ERROR(texts({directory_ / "absent.txt"}), ErrorCode::kNotFound, "absent.txt");
+}
+
+// Runs `body` with standard input reading `path`.
+template <class Body>
+auto with_standard_input(const Path& path, Body&& body) {
+  const int saved = ::dup(STDIN_FILENO), fd = ::open(path.c_str(), O_RDONLY);
+  ::dup2(fd, STDIN_FILENO);
+  ::close(fd);
+  auto result = body();
+  ::dup2(saved, STDIN_FILENO);
+  ::close(saved);
+  return result;
+}
+
+TEST_F(Documents, StandardInputIsRecognisedByItsFirstVisibleByte) {
+  const auto from = [&](const std::string& bytes) {
+    const Path path = file("stdin", bytes);
+    return with_standard_input(path, [&] { return read({"-"}); });
+  };
+  const auto json = from(std::string(10'000, '\n') + "{\"text\":\"a\"}\n{\"text\":\"b\"}\n");
+  ASSERT_EQ(json.size(), 2u);
+  EXPECT_EQ(json[0].text, "a");
+  EXPECT_EQ(json[1].id, "standard input:10002");
+  const auto plain = from("  [{\n");
+  ASSERT_EQ(plain.size(), 1u);
+  EXPECT_EQ(plain[0].text, "  [{\n");
+  EXPECT_EQ(input_bytes_, 0);
+  EXPECT_TRUE(from("").empty());
+  EXPECT_EQ(from(" \n").at(0).text, " \n");
+}
+
+}  // namespace
+}  // namespace loam
