@@ -14,21 +14,24 @@ namespace loam {
 
 // One contiguous run of parameters with equal settings. All tensors are [n].
 struct OptimGroup {
-  std::string name;      // for state files: "group.0"
-  Tensor weight;         // f32 or bf16: what the model computes with
-  Tensor gradient;       // f32
+  std::string name;  // for state files: "group.0"
+  Tensor weight;     // f32 or bf16: what the model computes with
+  Tensor gradient;   // f32
   double weight_decay = 0;
   double lr_scale = 1;
 };
 
-// AdamW (loam/kernels/optimizer.h has the formula). Owns the moments, and f32 masters of groups whose weights are bf16; for f32 groups the weights are the masters.
+// AdamW (loam/kernels/optimizer.h has the formula). Owns the moments, and f32 masters of groups whose weights are bf16;
+// for f32 groups the weights are the masters.
 class Adamw {
  public:
   Adamw(const ExecContext& ctx, std::vector<OptimGroup> groups, const OptimizerConfig& config);
 
-  // One step with the gradients that are there. `ctx.step` must point to this step's StepState (prepare_step, then clipping).
+  // One step with the gradients that are there. `ctx.step` must point to this step's StepState (prepare_step, then
+  // clipping).
   void step(const ExecContext& ctx);
-  // Sets learning rate, bias corrections for t = step + 1, gradient_scale 1 and skip 0.
+  // For optimizer step `step` (0, 1, ...): sets learning rate, bias corrections for t = step + 1, gradient_scale 1 and
+  // skip 0.
   void prepare_step(StepState& state, double learning_rate, int64_t step) const;
 
   const std::vector<OptimGroup>& groups() const { return groups_; }
@@ -44,8 +47,8 @@ class Adamw {
   std::vector<Tensor> masters_, m_, v_;
 };
 
-// The global L2 norm of all groups' gradients, left as one f32 element on the device, and clipping by it: state.gradient_scale *= min(1, max_norm / (norm + 1e-6)), and
-// state.skip = 1 if the norm is not finite. max_norm 0: only the finite check.
+// The global L2 norm of all groups' gradients, and clipping by it: state.gradient_scale *= min(1, max_norm / (norm +
+// 1e-6)), and state.skip = 1 if the norm is not finite. max_norm 0: only the finite check.
 float clip_gradients(const ExecContext& ctx, const std::vector<OptimGroup>& groups, double max_norm, StepState& state);
 
 }  // namespace loam

@@ -12,10 +12,13 @@
 
 namespace loam {
 
-// TensorBoard's event file: TFRecord framing (length, masked CRC-32C, data, masked CRC-32C) around protobuf Event messages with simple scalar values.
+// TensorBoard's event file: TFRecord framing (length, masked CRC-32C, data, masked CRC-32C) around protobuf Event
+// messages with simple scalar values.
 class TensorboardWriter {
  public:
-  explicit TensorboardWriter(const Path& directory);  // a new file events.out.tfevents.<seconds>.<host>
+  // A new file events.out.tfevents.<seconds>.<host>. With restart_step >= 0 it tells readers to drop what earlier files
+  // say of the steps from there on.
+  explicit TensorboardWriter(const Path& directory, int64_t restart_step = -1);
   ~TensorboardWriter();
   void add(int64_t step, const std::vector<std::pair<std::string, double>>& scalars);
   void flush();
@@ -25,14 +28,18 @@ class TensorboardWriter {
   std::unique_ptr<State> state_;
 };
 
-// One JSON object a line: {"kind": "train"|"val"|"sample", "step": ..., "time": seconds of training, ...}. Lines after `resume_step` of an earlier life of the run are dropped on opening, so that no step appears
-// twice; a torn last line too.
+// One JSON object a line: {"kind": "train"|"val"|"sample", "step": ..., "time": seconds of training, ...}. Lines after
+// `resume_step` of an earlier life of the run are dropped on opening, so that no step appears twice; a torn last line
+// too.
 class MetricsLog {
  public:
   MetricsLog(const Path& run_directory, int64_t resume_step);
   ~MetricsLog();
   void write(const Json& record);
-  // Draws loss.png from all records (training loss, validation loss against the step). Without gnuplot: one warning, no picture.
+  // Whether there is a record of this kind and step.
+  bool has(const std::string& kind, int64_t step) const;
+  // Draws loss.png from all records (training loss, validation loss against the step). Without gnuplot: one warning, no
+  // picture.
   void plot() const;
 
  private:

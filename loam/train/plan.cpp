@@ -1,0 +1,70 @@
+#include <algorithm>
+#include <fstream>
+#include <string>
+
+#include "loam/base/clock.h"
+#include "loam/kernels/kernel_table.h"
+#include "loam/train/trainer.h"
+
+namespace loam {
+namespace {
+
+// What the machine can still give: MemAvailable, within the limit of the control group.
+int64_t available_memory() {
+  int64_t available = 0;
+  std::ifstream info("/proc/meminfo");
+  for (std::string key, rest; info >> key && available == 0; std::getline(info, rest)) {
+    if (int64_t kilobytes = 0; key == "MemAvailable:" && info >> kilobytes) available = kilobytes * 1024;
+  }
+  std::ifstream limit_file("/sys/fs/cgroup/memory.max"), used_file("/sys/fs/cgroup/memory.current");
+  int64_t limit = 0, used = 0;
+  if (limit_file >> limit && used_file >> used) available = std::min(available, limit - used);
+  return available;
+}
+
+}  // namespace
+
+double measure_matmul_rate(const ExecContext& ctx, ComputeDtype dtype) {
+  constexpr int64_t kSize = 768;
+  constexpr int kRepeats = 6;  // the first one warms up
+  const DType type = dtype == ComputeDtype::bf16 ? DType::bf16 : DType::f32;
+  const auto matrix = [&](DType element) {
+    Tensor m = ctx.empty({kSize, kSize}, element, MemoryKind::workspace);
+    ctx.kernels->fill(ctx, {m, 0.5f});
+    return m;
+  };
+  const Tensor a = matrix(type), b = matrix(type), c = matrix(type);
+  MatmulArgs args;
+  args.a = a;
+  args.b = b;
+  args.transpose_b = true;
+  args.c = c;
+  double best = 1e30;
+  for (int i = 0; i < kRepeats; ++i) {
+    const Stopwatch watch;
+    ctx.kernels->matmul(ctx, args);
+    if (i > 0) best = std::min(best, watch.seconds());
+  }
+  return 2.0 * kSize * kSize * kSize / best;
+}
+
+RunPlan Trainer::plan(const TrainConfig& config, int64_t train_tokens) {
+  RunPlan plan;
+  plan.parameters = parameter_count(config.model);
+  plan.non_embedding_parameters = non_embedding_parameter_count(config.model);
+  // bf16 weights have an f32 master beside the moments.
+  const bool narrow = config.dtype == ComputeDtype::bf16;
+  plan.weight_bytes = plan.parameters * (narrow ? 2 : 4);
+  plan.gradient_bytes = plan.parameters * 4;
+  plan.moment_bytes = plan.parameters * (narrow ? 12 : 8);
+  plan.activation_bytes = activation_bytes(config);
+  plan.tokens_per_step = config.batch * config.data.length;
+  plan.tokens = plan.tokens_per_step * config.steps;
+  plan.flops_per_step =
+      training_flops_per_token(config.model, config.data.length) * static_cast<double>(plan.tokens_per_step);
+  if (train_tokens > 0) plan.epochs = static_cast<double>(plan.tokens) / static_cast<double>(train_tokens);
+  plan.available_bytes = available_memory();
+  return plan;
+}
+
+}  // namespace loam

@@ -1,0 +1,254 @@
+#include <unistd.h>
+
+#include <cmath>
+
+#include "loam/base/clock.h"
+#include "loam/base/interrupt.h"
+#include "loam/base/log.h"
+#include "loam/base/progress.h"
+#include "loam/train/run_directory.h"
+
+namespace loam {
+namespace {
+
+constexpr int64_t kVerifiedTokens = int64_t{1} << 28;  // larger sets are checked as they are read
+constexpr int kMaxSkippedSteps = 20;                   // in a row
+
+struct TokenSets {
+  std::shared_ptr<const TokenSet> train, val;
+};
+
+TokenSets open_token_sets(const Path& data) {
+  LOAM_CHECK(!data.empty(), "data.path is not set: a directory made by `loam data tokenize`");
+  if (!std::filesystem::exists(data / "train")) {
+    fail(ErrorCode::kNotFound, "{}: there is no train/ in it; `loam data tokenize` makes such a directory",
+         data.string());
+  }
+  TokenSets sets{std::make_shared<TokenSet>(data / "train"), nullptr};
+  if (std::filesystem::exists(data / "val")) sets.val = std::make_shared<TokenSet>(data / "val");
+  for (const auto& set : {sets.train, sets.val}) {
+    if (set && set->tokens() <= kVerifiedTokens) set->verify();
+  }
+  return sets;
+}
+
+bool is_due(int64_t step, int64_t every, int64_t last) { return step == last || (every > 0 && step % every == 0); }
+
+class Run {
+ public:
+  Run(const ExecContext& ctx, Trainer& trainer, const RunOptions& options, const Path& data, double earlier_seconds)
+      : ctx_(ctx),
+        trainer_(trainer),
+        config_(trainer.config()),
+        options_(options),
+        data_(data),
+        earlier_seconds_(earlier_seconds),
+        first_step_(trainer.steps_done()),
+        plan_(Trainer::plan(config_, 0)),
+        peak_rate_(measure_matmul_rate(ctx, config_.dtype)),
+        store_(options.out / "checkpoints"),
+        metrics_(options.out, first_step_),
+        tensorboard_(options.out, first_step_ > 0 ? first_step_ + 1 : -1),
+        saved_step_(first_step_) {
+    ctx.arena->reset_peak();
+  }
+
+  RunSummary operator()() {
+    write_start();
+    if (first_step_ > 0) evaluate();  // what a kill after the save cut off
+    {
+      Progress progress("train", config_.steps - first_step_, "steps");
+      while (trainer_.steps_done() < config_.steps && !interrupted()) train_step(progress);
+    }
+    summary_.interrupted = trainer_.steps_done() < config_.steps;
+    if (trainer_.steps_done() > saved_step_) save();
+    metrics_.plot();
+    write_model_directory(trainer_, options_.out, data_);
+    summary_.steps = trainer_.steps_done();
+    summary_.seconds = seconds();
+    if (life_seconds_ > 0) summary_.tokens_per_second = life_tokens_ / life_seconds_;
+    return summary_;
+  }
+
+ private:
+  double seconds() const { return earlier_seconds_ + watch_.seconds(); }
+
+  Json record(const char* kind) const {
+    Json json = Json::object();
+    json["kind"] = kind;
+    json["step"] = trainer_.steps_done();
+    json["time"] = seconds();
+    return json;
+  }
+
+  void write_start() {
+    Json start = record("start");
+    start["version"] = options_.version;
+    start["threads"] = ctx_.threads;
+    start["parameters"] = plan_.parameters;
+    start["tokens_per_step"] = plan_.tokens_per_step;
+    Json words = Json::array();
+    for (const std::string& word : options_.command_line) words.push_back(word);
+    start["command"] = words;
+    metrics_.write(start);
+    log_info("{} parameters, {} tokens a step, {} steps{}", format_count(static_cast<double>(plan_.parameters)),
+             plan_.tokens_per_step, config_.steps,
+             first_step_ > 0 ? fmt::format(", going on after step {}", first_step_) : "");
+  }
+
+  void train_step(Progress& progress) {
+    const Stopwatch watch;
+    const StepResult result = trainer_.step();
+    const double step_seconds = watch.seconds();
+    life_seconds_ += step_seconds;
+    life_tokens_ += static_cast<double>(plan_.tokens_per_step);
+    interval_seconds_ += step_seconds;
+    ++interval_steps_;
+    summary_.final_loss = result.loss;
+    if (result.step == 1 || is_due(result.step, config_.log_every, config_.steps)) log_step(result, progress);
+    check_step(result);
+    if (::isatty(STDERR_FILENO)) progress.advance(1);
+    if (is_due(result.step, config_.save_every, config_.steps)) save();
+    evaluate();
+  }
+
+  void check_step(const StepResult& result) {
+    const int64_t first = config_.overfit_one_batch ? 0 : (result.step - 1) * config_.batch;
+    const std::string where = fmt::format("step {} (samples {} to {})", result.step, first, first + config_.batch - 1);
+    if (!std::isfinite(result.loss)) {
+      Json stop = record("stopped");
+      stop["reason"] = "the loss is not finite";
+      stop["first_sample"] = first;
+      stop["samples"] = config_.batch;
+      metrics_.write(stop);
+      const auto last = store_.newest_complete();
+      fail(ErrorCode::kInvalidArgument,
+           "{}: the loss is {}, at learning rate {:.3g}, gradient norm {}; training stops. {}", where, result.loss,
+           result.learning_rate, result.grad_norm,
+           last ? "The last good checkpoint is " + last->path.string() : "There is no checkpoint yet");
+    }
+    skipped_ = result.skipped ? skipped_ + 1 : 0;
+    if (!result.skipped) return;
+    log_warn("{}: {}; the step changes nothing", where,
+             result.targets == 0 ? "no target to learn" : "the gradient is not finite");
+    LOAM_CHECK(skipped_ < kMaxSkippedSteps, "{}: {} steps in a row changed nothing; training stops", where, skipped_);
+  }
+
+  void log_step(const StepResult& result, Progress& progress) {
+    const double step_seconds = interval_seconds_ / static_cast<double>(interval_steps_);
+    const double rate = static_cast<double>(plan_.tokens_per_step) / step_seconds;
+    const double mfu = plan_.flops_per_step / step_seconds / peak_rate_;
+    const ArenaStats memory = ctx_.arena->stats();
+    interval_seconds_ = 0;
+    interval_steps_ = 0;
+
+    Json train = record("train");
+    train["tokens"] = result.step * plan_.tokens_per_step;
+    train["loss"] = result.loss;
+    train["lr"] = result.learning_rate;
+    train["grad_norm"] = result.grad_norm;
+    train["targets"] = result.targets;
+    if (result.skipped) train["skipped"] = true;
+    train["tokens_per_second"] = rate;
+    train["mfu"] = mfu;
+    train["memory_peak"] = memory.total_peak;
+    metrics_.write(train);
+    tensorboard_.add(result.step, {{"train/loss", result.loss},
+                                   {"train/lr", result.learning_rate},
+                                   {"train/grad_norm", result.grad_norm},
+                                   {"speed/tokens_per_second", rate},
+                                   {"speed/mfu", mfu}});
+    tensorboard_.flush();
+    const std::string numbers =
+        fmt::format("loss {:.4f}  lr {:.2e}  norm {:.2f}", result.loss, result.learning_rate, result.grad_norm);
+    progress.note(numbers);
+    log_info("step {}/{}  {}  {} tok/s  mfu {:.0f}%  mem {}  eta {}", result.step, config_.steps, numbers,
+             format_count(rate), 100 * mfu, format_bytes(static_cast<double>(memory.total_peak)),
+             format_duration(step_seconds * static_cast<double>(config_.steps - result.step)));
+  }
+
+  void save() {
+    Json extra = Json::object();
+    extra["seconds"] = seconds();
+    extra["version"] = options_.version;
+    Json words = Json::array();
+    for (const std::string& word : options_.command_line) words.push_back(word);
+    extra["command"] = words;
+    const Path path = trainer_.save(store_, extra);
+    saved_step_ = trainer_.steps_done();
+    log_debug("saved {}", path.string());
+  }
+
+  // Validation and sample of this step, if they are due and not there yet.
+  void evaluate() {
+    const int64_t step = trainer_.steps_done();
+    if (is_due(step, config_.val_every, config_.steps) && !metrics_.has("val", step)) validate(step);
+    if (config_.sample_every > 0 && options_.sample && is_due(step, config_.sample_every, config_.steps) &&
+        !metrics_.has("sample", step)) {
+      Json sample = record("sample");
+      const std::string text = options_.sample(trainer_.model());
+      sample["text"] = text;
+      metrics_.write(sample);
+      log_info("sample at step {}:\n{}", step, text);
+    }
+  }
+
+  void validate(int64_t step) {
+    const ValResult result = trainer_.validate();
+    if (result.targets == 0) return;
+    summary_.final_val_loss = result.loss;
+    Json val = record("val");
+    val["loss"] = result.loss;
+    if (result.bits_per_byte > 0) val["bits_per_byte"] = result.bits_per_byte;
+    val["targets"] = result.targets;
+    metrics_.write(val);
+    std::vector<std::pair<std::string, double>> scalars{{"val/loss", result.loss}};
+    if (result.bits_per_byte > 0) scalars.emplace_back("val/bits_per_byte", result.bits_per_byte);
+    tensorboard_.add(step, scalars);
+    tensorboard_.flush();
+    log_info("step {}/{}  validation loss {:.4f}  {:.4f} bits a byte", step, config_.steps, result.loss,
+             result.bits_per_byte);
+    metrics_.plot();
+  }
+
+  const ExecContext& ctx_;
+  Trainer& trainer_;
+  const TrainConfig& config_;
+  const RunOptions& options_;
+  const Path data_;
+  const double earlier_seconds_;
+  const int64_t first_step_;
+  const RunPlan plan_;
+  const double peak_rate_;
+  CheckpointStore store_;
+  MetricsLog metrics_;
+  TensorboardWriter tensorboard_;
+  Stopwatch watch_;
+  int64_t saved_step_ = 0;
+  int skipped_ = 0;
+  double life_seconds_ = 0, life_tokens_ = 0, interval_seconds_ = 0;
+  int64_t interval_steps_ = 0;
+  RunSummary summary_;
+};
+
+}  // namespace
+
+RunSummary run_training(const ExecContext& ctx, const TrainConfig& config, const RunOptions& options) {
+  const std::optional<Path> start = find_start(options);
+  const Path data = config.data.path;
+  const TokenSets sets = open_token_sets(data);
+  Trainer trainer(ctx, config_for_data(config, sets.train->info()), sets.train, sets.val);
+  double earlier_seconds = 0;
+  if (start) {
+    const Json extra = trainer.load(*start, options.allow_changed_config);
+    if (const Json* seconds = extra.find("seconds")) earlier_seconds = seconds->as_double();
+  }
+  // Up to here nothing was written.
+  std::filesystem::create_directories(options.out);
+  const RunLock lock(options.out);
+  prepare_run_directory(options, start);
+  write_file_atomic(options.out / "config.json", config_to_json(trainer.config()).dump(2) + "\n");
+  return Run(ctx, trainer, options, data, earlier_seconds)();
+}
+
+}  // namespace loam

@@ -1,0 +1,132 @@
+#include "loam/train/tensorboard.h"
+
+#include <unistd.h>
+
+#include <bit>
+#include <chrono>
+#include <cstdio>
+
+#include "loam/base/error.h"
+#include "loam/base/hash.h"
+#include "loam/train/metrics.h"
+
+namespace loam {
+namespace {
+
+// Protobuf's wire format: a key (field number and kind), then a varint, eight or four bytes, or a length and bytes.
+enum WireKind : uint32_t { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
+
+void put_varint(std::string& out, uint64_t value) {
+  for (; value >= 0x80; value >>= 7) out.push_back(static_cast<char>(value | 0x80));
+  out.push_back(static_cast<char>(value));
+}
+
+void put_key(std::string& out, uint32_t field, WireKind kind) { put_varint(out, field << 3 | kind); }
+
+void put_little_endian(std::string& out, uint64_t value, int bytes) {
+  for (int i = 0; i < bytes; ++i) out.push_back(static_cast<char>(value >> (8 * i)));
+}
+
+void put_bytes(std::string& out, uint32_t field, std::string_view bytes) {
+  put_key(out, field, kBytes);
+  put_varint(out, bytes.size());
+  out += bytes;
+}
+
+uint32_t masked_crc(std::string_view bytes) {
+  const uint32_t crc = crc32c(bytes);
+  return ((crc >> 15) | (crc << 17)) + 0xa282ead8u;
+}
+
+std::string event_header(double wall_time, int64_t step) {
+  std::string event;
+  put_key(event, 1, kFixed64);
+  put_little_endian(event, std::bit_cast<uint64_t>(wall_time), 8);
+  if (step != 0) {
+    put_key(event, 2, kVarint);
+    put_varint(event, static_cast<uint64_t>(step));
+  }
+  return event;
+}
+
+double now() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
+
+}  // namespace
+
+std::string tfrecord(std::string_view data) {
+  std::string record;
+  put_little_endian(record, data.size(), 8);
+  put_little_endian(record, masked_crc(record), 4);
+  record += data;
+  put_little_endian(record, masked_crc(data), 4);
+  return record;
+}
+
+std::string version_event(double wall_time) {
+  std::string event = event_header(wall_time, 0);
+  put_bytes(event, 3, "brain.Event:2");
+  return event;
+}
+
+std::string restart_event(double wall_time, int64_t step) {
+  constexpr uint64_t kStart = 1;
+  std::string session, event = event_header(wall_time, step);
+  put_key(session, 1, kVarint);
+  put_varint(session, kStart);
+  put_bytes(event, 7, session);
+  return event;
+}
+
+std::string scalar_event(double wall_time, int64_t step, const std::vector<std::pair<std::string, double>>& scalars) {
+  std::string summary, event = event_header(wall_time, step);
+  for (const auto& [tag, number] : scalars) {
+    std::string value;
+    put_bytes(value, 1, tag);
+    put_key(value, 2, kFixed32);
+    put_little_endian(value, std::bit_cast<uint32_t>(static_cast<float>(number)), 4);
+    put_bytes(summary, 1, value);
+  }
+  put_bytes(event, 5, summary);
+  return event;
+}
+
+struct TensorboardWriter::State {
+  Path path;
+  std::FILE* file = nullptr;
+
+  void write(const std::string& event) {
+    const std::string record = tfrecord(event);
+    if (std::fwrite(record.data(), 1, record.size(), file) != record.size()) {
+      fail(ErrorCode::kIo, "{}: cannot write", path.string());
+    }
+  }
+};
+
+TensorboardWriter::TensorboardWriter(const Path& directory, int64_t restart_step) : state_(std::make_unique<State>()) {
+  char host[256] = "localhost";
+  ::gethostname(host, sizeof host - 1);
+  const auto seconds = static_cast<int64_t>(now());
+  // Readers take the files in the order of their names; a second life within one second gets a later name.
+  for (int number = 0; !state_->file && number < 1000; ++number) {
+    const std::string suffix = number ? fmt::format(".{:03}", number) : "";
+    state_->path = directory / fmt::format("events.out.tfevents.{}.{}{}", seconds, host, suffix);
+    state_->file = std::fopen(state_->path.c_str(), "wbxe");
+  }
+  if (!state_->file) fail(ErrorCode::kIo, "{}: cannot create", state_->path.string());
+  state_->write(version_event(now()));
+  if (restart_step >= 0) state_->write(restart_event(now(), restart_step));
+}
+
+TensorboardWriter::~TensorboardWriter() {
+  if (state_->file) std::fclose(state_->file);
+}
+
+void TensorboardWriter::add(int64_t step, const std::vector<std::pair<std::string, double>>& scalars) {
+  state_->write(scalar_event(now(), step, scalars));
+}
+
+void TensorboardWriter::flush() {
+  if (std::fflush(state_->file) != 0) fail(ErrorCode::kIo, "{}: cannot write", state_->path.string());
+}
+
+}  // namespace loam

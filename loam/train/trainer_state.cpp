@@ -1,0 +1,171 @@
+#include "loam/train/trainer_state.h"
+
+#include <algorithm>
+#include <array>
+
+#include "loam/base/log.h"
+#include "loam/format/safetensors.h"
+
+namespace loam {
+namespace {
+
+constexpr const char* kModelFile = "model";
+constexpr const char* kOptimizerFile = "optimizer";
+constexpr int64_t kStateVersion = 1;
+
+const char* numerics_name(Numerics numerics) {
+  switch (numerics) {
+    case Numerics::fast:
+      return "fast";
+    case Numerics::deterministic:
+      return "deterministic";
+    case Numerics::exact:
+      return "exact";
+  }
+  return "?";
+}
+
+// Settings that say what is logged, kept, scored or shown: the weights do not depend on them. The data's path may
+// change because their fingerprint may not.
+constexpr std::array kBookKeeping = {"data.path", "log_every",    "val_every",     "val_rows",     "save_every",
+                                     "keep_last", "sample_every", "sample_prompt", "sample_tokens"};
+
+bool may_change(const std::string& difference, const TrainConfig& config) {
+  const std::string name = difference.substr(0, difference.find(':'));
+  if (name == "steps") return config.optimizer.schedule == ScheduleKind::constant;
+  return std::find(kBookKeeping.begin(), kBookKeeping.end(), name) != kBookKeeping.end();
+}
+
+void check_config(const Path& checkpoint, const Json& before, const TrainConfig& config, bool allow_changed) {
+  std::string list;
+  for (const std::string& difference : config_diff(before, config_to_json(config))) {
+    if (!may_change(difference, config)) list += "\n  " + difference;
+  }
+  if (list.empty()) return;
+  if (!allow_changed) {
+    fail(ErrorCode::kInvalidArgument,
+         "{}: was written with another configuration (--allow-changed-config continues with the new one):{}",
+         checkpoint.string(), list);
+  }
+  log_warn("resuming with a changed configuration:{}", list);
+}
+
+Json data_json(const TokenSet& train, const TokenSet* val) {
+  Json data = Json::object();
+  data["train"] = train.fingerprint();
+  data["val"] = val ? Json(val->fingerprint()) : Json();
+  data["tokenizer"] = train.info().tokenizer_fingerprint;
+  return data;
+}
+
+// A tensor of a checkpoint file, in the shape it must have.
+Tensor checked_tensor(const SafetensorsFile& file, const std::string& name, const Shape& shape) {
+  const Tensor tensor = file.tensor(name);
+  if (tensor.dtype() != DType::f32 || tensor.shape() != shape) {
+    fail(ErrorCode::kBadFormat, "{}: {} is {} {}, the model has f32 {}", file.path().string(), name,
+         dtype_name(tensor.dtype()), tensor.shape().str(), shape.str());
+  }
+  return tensor;
+}
+
+void copy_values(const Tensor& from, const Tensor& to) {
+  const auto source = from.span<float>();
+  std::copy(source.begin(), source.end(), to.data<float>());
+}
+
+}  // namespace
+
+Tensor Trainer::State::master(int32_t index) const {
+  const int32_t group = optimizer_group[static_cast<size_t>(model.weights->group_of(index))];
+  if (group < 0) return model.weights->value(index);
+  return model.weights->part_of_group(optimizer->master(static_cast<size_t>(group)), index);
+}
+
+Tensor Trainer::State::moment1(int32_t index) const {
+  const int32_t group = optimizer_group[static_cast<size_t>(model.weights->group_of(index))];
+  return group < 0 ? Tensor() : model.weights->part_of_group(optimizer->moment1(static_cast<size_t>(group)), index);
+}
+
+Tensor Trainer::State::moment2(int32_t index) const {
+  const int32_t group = optimizer_group[static_cast<size_t>(model.weights->group_of(index))];
+  return group < 0 ? Tensor() : model.weights->part_of_group(optimizer->moment2(static_cast<size_t>(group)), index);
+}
+
+Path Trainer::save(CheckpointStore& store, const Json& extra) {
+  const State& s = *state_;
+  CheckpointFile model{kModelFile, {}}, optimizer{kOptimizerFile, {}};
+  for (int32_t i = 0; i < s.model.weights->size(); ++i) {
+    const std::string& name = s.model.weights->name(i);
+    model.tensors.emplace_back(name, s.master(i));
+    if (const Tensor m = s.moment1(i)) optimizer.tensors.emplace_back("m." + name, m);
+    if (const Tensor v = s.moment2(i)) optimizer.tensors.emplace_back("v." + name, v);
+  }
+  Json state = Json::object();
+  state["version"] = kStateVersion;
+  state["step"] = s.steps_done;
+  state["samples"] = s.steps_done * s.config.batch;
+  state["seed"] = s.config.seed;
+  state["threads"] = s.ctx.threads;
+  state["numerics"] = numerics_name(s.ctx.numerics);
+  state["data"] = data_json(*s.train, s.val.get());
+  state["config"] = config_to_json(s.config);
+  state["extra"] = extra;
+  return store.save(s.steps_done, {model, optimizer}, state, s.config.keep_last);
+}
+
+Json Trainer::load(const Path& checkpoint, bool allow_changed_config) {
+  State& s = *state_;
+  verify_checkpoint(checkpoint);
+  const Json state = read_checkpoint_state(checkpoint);
+  if (const int64_t version = state.at("version").as_int(); version != kStateVersion) {
+    fail(ErrorCode::kBadFormat, "{}: state of version {}; this program reads version {}", checkpoint.string(), version,
+         kStateVersion);
+  }
+  const int64_t step = state.at("step").as_int();
+  if (step < 0) fail(ErrorCode::kBadFormat, "{}: step {} is negative", checkpoint.string(), step);
+  check_config(checkpoint, state.at("config"), s.config, allow_changed_config);
+  LOAM_CHECK(state.at("samples").as_int() == step * s.config.batch,
+             "{}: batch has changed: {} samples were taken in {} steps, which no step of {} rows continues",
+             checkpoint.string(), state.at("samples").as_int(), step, s.config.batch);
+  for (const std::string& what : config_diff(state.at("data"), data_json(*s.train, s.val.get()))) {
+    // Validation data change no weight, but the loss curve would change its meaning unseen.
+    fail(ErrorCode::kInvalidArgument, "{}: the data are not those of the run (fingerprint of {})", checkpoint.string(),
+         what);
+  }
+  if (const int64_t threads = state.at("threads").as_int(); threads != s.ctx.threads) {
+    log_warn("the run used {} threads, now {}: from here on it is equal within rounding, not bit for bit", threads,
+             s.ctx.threads);
+  }
+  if (state.at("numerics").as_string() != numerics_name(s.ctx.numerics)) {
+    log_warn("the run's numerics were {}, now {}", state.at("numerics").as_string(), numerics_name(s.ctx.numerics));
+  }
+
+  // Everything is looked at before anything is changed.
+  const SafetensorsFile model(checkpoint / (std::string(kModelFile) + ".safetensors"));
+  const SafetensorsFile optimizer(checkpoint / (std::string(kOptimizerFile) + ".safetensors"));
+  std::vector<std::pair<Tensor, Tensor>> copies;
+  for (int32_t i = 0; i < s.model.weights->size(); ++i) {
+    const std::string& name = s.model.weights->name(i);
+    const Shape& shape = s.model.weights->spec(i).shape;
+    copies.emplace_back(checked_tensor(model, name, shape), s.master(i));
+    if (const Tensor m = s.moment1(i)) copies.emplace_back(checked_tensor(optimizer, "m." + name, shape), m);
+    if (const Tensor v = s.moment2(i)) copies.emplace_back(checked_tensor(optimizer, "v." + name, shape), v);
+  }
+  for (const auto& [from, to] : copies) copy_values(from, to);
+  s.optimizer->masters_to_weights(s.ctx);
+  s.model.weights->mark_changed();
+  s.steps_done = step;
+  return state.at("extra");
+}
+
+void Trainer::export_model(const Path& directory) {
+  State& s = *state_;
+  SaveModelOptions options;
+  // In the compute dtype, so that the file gives the logits that training saw.
+  options.dtype = s.config.dtype == ComputeDtype::bf16 ? DType::bf16 : DType::f32;
+  if (const int32_t end = s.train->info().end_of_text; end >= 0) options.bos_id = options.eos_id = end;
+  save_model(
+      s.model, [&](int32_t index) { return s.master(index); }, directory, options);
+}
+
+}  // namespace loam
