@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
 #include <set>
 #include <string>
@@ -21,6 +22,7 @@ namespace {
 constexpr int64_t kAlignment = 64;
 constexpr int64_t kHugePage = int64_t{2} << 20;
 constexpr int64_t kPage = 4096;
+constexpr uint8_t kGuard = 0xA5;
 
 // AddressSanitizer sees the arena as one mapping: tell it what is in use, and leave a forbidden gap after each block.
 #if defined(__SANITIZE_ADDRESS__)
@@ -82,6 +84,7 @@ struct Arena::State {
     std::byte* segment = nullptr;  // start of the segment it lies in
     bool free = true;
     MemoryKind kind = MemoryKind::other;
+    int64_t guarded = 0;  // bytes before the guard
   };
   using Blocks = std::map<std::byte*, Block>;
 
@@ -96,6 +99,7 @@ struct Arena::State {
   std::set<std::pair<int64_t, std::byte*>> free_by_size;
   std::unordered_map<std::byte*, int64_t> segments;
   ArenaStats stats;
+  int64_t broken_guards = 0;
 
   static void unmap(std::byte* begin, int64_t bytes) {
     permit(begin, bytes);
@@ -169,6 +173,21 @@ struct Arena::State {
     free_by_size.insert({left->second.bytes, left->first});
   }
 
+  void write_guard(Blocks::iterator block, int64_t bytes) const {
+    if (options.guard_bytes == 0) return;
+    block->second.guarded = bytes;
+    permit(block->first + bytes, options.guard_bytes);
+    std::memset(block->first, 0xFF, static_cast<size_t>(bytes));
+    std::memset(block->first + bytes, kGuard, static_cast<size_t>(options.guard_bytes));
+    forbid(block->first + bytes, options.guard_bytes);
+  }
+
+  bool guard_holds(const std::byte* block, int64_t bytes) const {
+    permit(block + bytes, options.guard_bytes);
+    const std::byte* guard = block + bytes;
+    return std::all_of(guard, guard + options.guard_bytes, [](std::byte b) { return b == std::byte{kGuard}; });
+  }
+
   void count(MemoryKind kind, int64_t bytes) {
     const auto k = static_cast<size_t>(kind);
     stats.bytes[k] += bytes;
@@ -206,7 +225,7 @@ void* Arena::allocate(int64_t bytes, MemoryKind kind) {
   State& s = *state_;
   const std::lock_guard lock(s.mutex);
   if (bytes > std::numeric_limits<int64_t>::max() / 2) s.fail_out_of_memory(bytes, kind);
-  const int64_t size = round_up(std::max<int64_t>(bytes, 1), kAlignment) + kGap;
+  const int64_t size = round_up(std::max<int64_t>(bytes, 1) + s.options.guard_bytes, kAlignment) + kGap;
   const auto block = s.find_free(size);
   if (block == s.blocks.end()) s.fail_out_of_memory(bytes, kind);
   s.free_by_size.erase({block->second.bytes, block->first});
@@ -215,6 +234,7 @@ void* Arena::allocate(int64_t bytes, MemoryKind kind) {
   block->second.kind = kind;
   s.count(kind, block->second.bytes);
   permit(block->first, bytes);
+  s.write_guard(block, bytes);
   return block->first;
 }
 
@@ -224,6 +244,7 @@ void Arena::release(void* memory) {
   const auto block = s.blocks.find(static_cast<std::byte*>(memory));
   if (block == s.blocks.end() || block->second.free)
     fail(ErrorCode::kInternal, "arena: released a block it does not hold");
+  if (!s.guard_holds(block->first, block->second.guarded)) ++s.broken_guards;
   s.count(block->second.kind, -block->second.bytes);
   block->second.free = true;
   forbid(block->first, block->second.bytes);
@@ -235,6 +256,15 @@ void Arena::release(void* memory) {
 ArenaStats Arena::stats() const {
   const std::lock_guard lock(state_->mutex);
   return state_->stats;
+}
+
+int64_t Arena::broken_guards() const {
+  const std::lock_guard lock(state_->mutex);
+  int64_t broken = state_->broken_guards;
+  for (const auto& [begin, block] : state_->blocks) {
+    if (!block.free && !state_->guard_holds(begin, block.guarded)) ++broken;
+  }
+  return broken;
 }
 
 void Arena::reset_peak() {

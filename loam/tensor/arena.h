@@ -30,6 +30,7 @@ class Arena : public std::enable_shared_from_this<Arena> {
   struct Options {
     int64_t segment_bytes = int64_t{64} << 20;  // of an ordinary segment; a larger request gets one of its own
     int64_t limit_bytes = 0;                    // 0: none
+    int64_t guard_bytes = 0;  // tests: a pattern after each block, checked on release, and NaN bits (0xFF) in each new block
   };
   static std::shared_ptr<Arena> create(Device device, Options options);
   static std::shared_ptr<Arena> create(Device device) { return create(device, Options{}); }
@@ -42,6 +43,8 @@ class Arena : public std::enable_shared_from_this<Arena> {
   void* allocate(int64_t bytes, MemoryKind kind);
   void release(void* block);
   ArenaStats stats() const;
+  // Blocks whose guard was found overwritten so far, live ones included.
+  int64_t broken_guards() const;
   void reset_peak();
 
  private:
