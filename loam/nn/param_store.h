@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "loam/autograd/context.h"
@@ -58,7 +59,7 @@ class ParamStore : public ParamSource {
   ParamStore(const ParamStore&) = delete;
   ParamStore& operator=(const ParamStore&) = delete;
 
-  // Before allocate(). Error for a repeated name.
+  // Before allocate(). Error for a repeated name, or for slices that do not cut all rows in order.
   ParamRef declare(ParamSpec spec);
   void allocate(const ExecContext& ctx, DType compute_dtype, bool with_gradients);
   // Fills the weights from their ParamInit: Philox keyed by (seed, hash of the name), one element an index, so that values depend on neither threads nor layout.
@@ -86,17 +87,21 @@ class ParamStore : public ParamSource {
 
   // ParamSource
   Tensor value(int32_t index) override;
-  bool trainable(int32_t index) const override;
+  bool trainable(int32_t index) const override;  // false too for a store without gradients
   GradTarget grad_target(int32_t index) override;
   const std::string& name(int32_t index) const override { return spec(index).name; }
 
  private:
+  const ParamGroup& group(int32_t index) const;
+
   std::vector<ParamSpec> specs_;
+  std::unordered_map<std::string, int32_t> by_name_;
   std::vector<int64_t> offsets_;   // of each parameter in its group, in elements
   std::vector<int32_t> group_of_;
   std::vector<bool> fresh_;        // no contribution since clear_gradients()
   std::vector<ParamGroup> groups_;
   int64_t generation_ = 0;
+  int threads_ = 1;
 };
 
 }  // namespace loam
