@@ -24,7 +24,8 @@ std::vector<double> softmax(const std::vector<float>& logits, double temperature
 std::vector<double> frequencies(const std::vector<float>& logits, const SamplingOptions& options, int draws) {
   Sampler sampler(options);
   std::vector<double> share(logits.size(), 0.0);
-  for (int i = 0; i < draws; ++i) share[static_cast<size_t>(sampler.sample(logits, 7, static_cast<uint64_t>(i)).token)] += 1.0 / draws;
+  for (int i = 0; i < draws; ++i)
+    share[static_cast<size_t>(sampler.sample(logits, 7, static_cast<uint64_t>(i)).token)] += 1.0 / draws;
   return share;
 }
 
@@ -38,7 +39,8 @@ TEST(Sampler, SharesFollowTheSoftmaxAtTheTemperature) {
   for (double temperature : {0.5, 1.0, 2.0}) {
     const auto expected = softmax(kLogits, temperature);
     const auto share = frequencies(kLogits, {.temperature = temperature, .seed = 3}, kDraws);
-    for (size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(share[i], expected[i], tolerance(expected[i], kDraws)) << i << " at " << temperature;
+    for (size_t i = 0; i < expected.size(); ++i)
+      EXPECT_NEAR(share[i], expected[i], tolerance(expected[i], kDraws)) << i << " at " << temperature;
   }
 }
 
@@ -60,7 +62,7 @@ TEST(Sampler, CutsKeepTheSetThatTheDefinitionKeeps) {
   check({.top_p = 0.43}, {2});
   check({.top_p = 0.45}, {2, 5});
   check({.top_p = 0.80}, {0, 2, 5});
-  check({.min_p = 0.5}, {2, 5});   // at least half of 0.432
+  check({.min_p = 0.5}, {2, 5});  // at least half of 0.432
   check({.top_k = 3, .top_p = 0.5}, {2, 5});
 }
 
@@ -70,7 +72,8 @@ TEST(Sampler, GreedyTakesTheLowestOfEqualsAndReportsTheModelsLogProb) {
   const Sampled s = sampler.sample(logits, 0, 0);
   EXPECT_EQ(s.token, 1);
   EXPECT_NEAR(s.logp, std::log(softmax(logits, 1)[1]), 1e-6);
-  EXPECT_NEAR(Sampler({.temperature = 0.3, .top_k = 1}).sample(logits, 0, 0).logp, std::log(softmax(logits, 1)[1]), 1e-6);
+  EXPECT_NEAR(Sampler({.temperature = 0.3, .top_k = 1}).sample(logits, 0, 0).logp, std::log(softmax(logits, 1)[1]),
+              1e-6);
 }
 
 TEST(Sampler, TinyTemperatureIsGreedyAndStreamsAreIndependent) {
@@ -86,8 +89,10 @@ TEST(Sampler, TinyTemperatureIsGreedyAndStreamsAreIndependent) {
 }
 
 TEST(Sampler, BadSettingsAndLogitsAreErrors) {
-  for (const SamplingOptions& bad : {SamplingOptions{.temperature = -1}, SamplingOptions{.temperature = NAN}, SamplingOptions{.top_k = -1},
-                                     SamplingOptions{.top_p = 0}, SamplingOptions{.top_p = 1.5}, SamplingOptions{.top_p = NAN}, SamplingOptions{.min_p = -0.1}}) {
+  for (const SamplingOptions& bad :
+       {SamplingOptions{.temperature = -1}, SamplingOptions{.temperature = NAN}, SamplingOptions{.top_k = -1},
+        SamplingOptions{.top_p = 0}, SamplingOptions{.top_p = 1.5}, SamplingOptions{.top_p = NAN},
+        SamplingOptions{.min_p = -0.1}}) {
     EXPECT_THROW(Sampler{bad}, Error);
   }
   Sampler sampler({});

@@ -7,7 +7,8 @@
 namespace loam {
 namespace {
 
-// The text that gets through when `text` arrives in pieces of `piece` bytes; no pushed part may hold more than the final text.
+// The text that gets through when `text` arrives in pieces of `piece` bytes; no pushed part may hold more than the
+// final text.
 std::string through(const std::string& text, const std::vector<std::string>& stops, size_t piece) {
   StopFilter filter(stops);
   std::string out;
@@ -23,11 +24,14 @@ std::string expected(const std::string& text, const std::vector<std::string>& st
 }
 
 TEST(StopFilter, NothingOfAStopStringLeaksForAnyCut) {
-  const std::vector<std::string> texts = {"ABCDEFGHIJKL", "ABCDEFGHIXYZ", "aaaaaab", "DEFGHI", "", "xDEFGHIJDEFGHIJ", "aabaabaac"};
-  const std::vector<std::vector<std::string>> stop_sets = {{"DEFGHIJ"}, {"aab", "b"}, {"aabaac"}, {"GHIJ", "EFGHIJK"}, {}};
+  const std::vector<std::string> texts = {"ABCDEFGHIJKL",    "ABCDEFGHIXYZ", "aaaaaab", "DEFGHI", "",
+                                          "xDEFGHIJDEFGHIJ", "aabaabaac"};
+  const std::vector<std::vector<std::string>> stop_sets = {
+      {"DEFGHIJ"}, {"aab", "b"}, {"aabaac"}, {"GHIJ", "EFGHIJK"}, {}};
   for (const auto& text : texts) {
     for (const auto& stops : stop_sets) {
-      for (size_t piece = 1; piece <= 5; ++piece) EXPECT_EQ(through(text, stops, piece), expected(text, stops)) << text << " by " << piece;
+      for (size_t piece = 1; piece <= 5; ++piece)
+        EXPECT_EQ(through(text, stops, piece), expected(text, stops)) << text << " by " << piece;
     }
   }
 }

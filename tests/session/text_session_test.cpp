@@ -1,0 +1,135 @@
+#include "loam/session/text_session.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+
+#include "loam/base/error.h"
+#include "loam/base/json.h"
+#include "loam/text/tokenizer_files.h"
+#include "loam/text/utf8.h"
+#include "tests/harness/shared.h"
+
+namespace loam {
+namespace {
+
+// A model over the 256 bytes and <|endoftext|>, so that any text can come out, characters cut anywhere.
+class TextSession : public ::testing::Test {
+ protected:
+  TextSession()
+      : exec_(make_exec_resources(Device{}, 2)),
+        tokenizer_(make_bpe_model({}, {"<|endoftext|>"}, Pretokenizer::kGpt2)) {
+    ModelConfig c;
+    c.vocab_size = 257;
+    c.context_length = 96;
+    c.layers = 1;
+    c.dim = 32;
+    c.heads = 4;
+    c.init_std = 0.2;
+    model_ = make_model(exec_.context, derive(c), DType::f32, false);
+    model_.weights->initialize(2);
+  }
+  TextRequest request(const std::string& prompt, double temperature) const {
+    TextRequest r;
+    r.prompt = prompt;
+    r.max_tokens = 40;
+    r.sampling = {.temperature = temperature, .seed = 4};
+    return r;
+  }
+  ExecResources exec_;
+  Tokenizer tokenizer_;
+  Model model_;
+};
+
+TEST_F(TextSession, StreamedPartsJoinToTheWholeTextWhichIsTheDecodingOfTheIds) {
+  std::string streamed;
+  const auto results = generate_text(exec_.context, model_, tokenizer_, {request("Größe 🦙", 1.5)}, {},
+                                     [&](size_t, const std::string& part) { streamed += part; });
+  EXPECT_EQ(streamed, results[0].text);
+  EXPECT_EQ(results[0].text, replace_invalid_utf8(tokenizer_.decode(results[0].ids)));
+  EXPECT_EQ(results[0].ids.size(), results[0].logp.size());
+}
+
+TEST_F(TextSession, StopStringEndsTheTextBeforeIt) {
+  const std::string free = generate_text(exec_.context, model_, tokenizer_, {request("ab", 1)}, {})[0].text;
+  // Any three consecutive bytes of ordinary text serve as a stop string.
+  size_t at = 6;
+  while (at + 3 < free.size() &&
+         (free.substr(at, 3).find('\xEF') != std::string::npos || free.find(free.substr(at, 3)) != at))
+    ++at;
+  ASSERT_LT(at + 3, free.size());
+  TextRequest stopped = request("ab", 1);
+  stopped.stops = {"never there", free.substr(at, 3)};
+  const auto result = generate_text(exec_.context, model_, tokenizer_, {stopped}, {})[0];
+  EXPECT_EQ(result.text, free.substr(0, at));
+  EXPECT_EQ(result.reason, FinishReason::stop);
+}
+
+TEST_F(TextSession, AnEmptyPromptStartsADocumentAndTextNeverBecomesAControlToken) {
+  EXPECT_EQ(prompt_ids(tokenizer_, "").size(), 1u);
+  EXPECT_EQ(prompt_ids(tokenizer_, "")[0], tokenizer_.end_of_text_id());
+  for (int32_t id : prompt_ids(tokenizer_, "x<|endoftext|>"))
+    EXPECT_NE(id, tokenizer_.bos_id() >= 0 ? -1 : tokenizer_.end_of_text_id());
+}
+
+TEST_F(TextSession, ScoreSumsTheLogProbsAndStatesBitsAByte) {
+  const TextScore score = score_text(exec_.context, model_, tokenizer_, "some text to be scored");
+  double total = 0;
+  for (float l : score.logp) total += l;
+  EXPECT_EQ(score.scored, static_cast<int64_t>(score.ids.size()) - 1);
+  EXPECT_NEAR(score.total_logp, total, 1e-9);
+  EXPECT_NEAR(score.perplexity(), std::exp(-total / static_cast<double>(score.scored)), 1e-9);
+  EXPECT_NEAR(score.bits_per_byte(), -total / std::log(2.0) / 22, 1e-9);
+}
+
+// stories260K, a trained model of 260 thousand parameters.
+class Stories : public ::testing::Test {
+ protected:
+  std::filesystem::path folder_ = loam::testing::shared_path("data/tinylm");
+};
+
+TEST_F(Stories, TheSameGreedyTextFromTheCacheTheWholeSequenceAndAfterConversion) {
+  LOAM_NEED_SHARED(folder_);
+  const ExecResources exec = make_exec_resources(Device{}, 2);
+  const Model model = load_llama2c(exec.context, folder_ / "stories260K.bin", DType::f32);
+  const Tokenizer tokenizer = load_llama2c_tokenizer(folder_ / "tok512.bin", 512);
+  TextRequest request;
+  request.prompt = "Once upon a time";
+  request.max_tokens = 200;
+  request.sampling.temperature = 0;
+  const auto cached = generate_text(exec.context, model, tokenizer, {request}, {})[0];
+  const auto plain = generate_text(exec.context, model, tokenizer, {request}, {.use_cache = false})[0];
+  EXPECT_EQ(cached.text, plain.text);
+  EXPECT_NE(cached.text.find("Lily"), std::string::npos) << cached.text;
+
+  const std::filesystem::path directory = ::testing::TempDir() + "/stories-converted";
+  std::filesystem::remove_all(directory);
+  std::filesystem::create_directories(directory);
+  save_tokenizer(tokenizer, directory);
+  save_model(model, directory, {});
+  const Model converted = load_model(exec.context, directory, DType::f32);
+  const Tokenizer reread = load_tokenizer(directory);
+  EXPECT_EQ(generate_text(exec.context, converted, reread, {request}, {})[0].text, cached.text);
+  std::filesystem::remove_all(directory);
+}
+
+TEST_F(Stories, ScoresEqualTheGoldenFile) {
+  LOAM_NEED_SHARED(folder_);
+  const ExecResources exec = make_exec_resources(Device{}, 2);
+  const Model model = load_llama2c(exec.context, folder_ / "stories260K.bin", DType::f32);
+  const Tokenizer tokenizer = load_llama2c_tokenizer(folder_ / "tok512.bin", 512);
+  const Json golden = Json::parse(read_file(folder_ / "golden_one.json"));
+  for (const Json& item : golden.at("cases").as_array()) {
+    const TextScore score = score_text(exec.context, model, tokenizer, item.at("prompt").as_string());
+    const auto& ids = item.at("prompt_ids").as_array();
+    const auto& logp = item.at("prompt_token_logprobs").as_array();
+    ASSERT_EQ(score.ids.size(), ids.size());
+    for (size_t i = 0; i < ids.size(); ++i) EXPECT_EQ(score.ids[i], ids[i].as_int());
+    // The golden file prints seven decimals.
+    for (size_t i = 0; i < logp.size(); ++i) EXPECT_NEAR(score.logp[i + 1], logp[i].as_double(), 2e-5);
+  }
+}
+
+}  // namespace
+}  // namespace loam
