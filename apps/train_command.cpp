@@ -3,9 +3,121 @@
 #include <memory>
 
 #include "apps/command.h"
+#include "loam/base/log.h"
+#include "loam/base/progress.h"
+#include "loam/session/text_session.h"
+#include "loam/text/tokenizer_files.h"
+#include "loam/train/trainer.h"
 
 namespace loam {
 
-void add_train_command(CLI::App&) {}
+int print_run_plan(const ExecContext& ctx, const TrainConfig& given, bool as_json);
+
+namespace {
+
+struct TrainOptions {
+  std::string config, data, out, resume = "auto";
+  std::vector<std::string> settings;
+  // The commonest settings as flags, in the order of the list below; empty: not given.
+  std::vector<std::pair<std::string, std::string>> shortcuts = {
+      {"steps", ""},     {"batch", ""},     {"micro_batch", ""}, {"optimizer.lr", ""}, {"dtype", ""},
+      {"log_every", ""}, {"val_every", ""}, {"save_every", ""},  {"sample_every", ""}, {"sample_prompt", ""},
+  };
+  bool overfit = false, dry_run = false, force = false, allow_changed_config = false;
+};
+
+std::string flag_of(const std::string& setting) {
+  std::string flag = "--" + setting.substr(setting.rfind('.') + 1);
+  std::replace(flag.begin(), flag.end(), '_', '-');
+  return flag;
+}
+
+TrainConfig read_config(const TrainOptions& o, const CommonFlags& flags) {
+  std::vector<std::string> settings = o.settings;
+  for (const auto& [name, value] : o.shortcuts) {
+    if (!value.empty()) settings.push_back(name + "=" + value);
+  }
+  TrainConfig config = read_train_config(o.config, settings);
+  if (!o.data.empty()) config.data.path = o.data;
+  if (flags.seed) config.seed = *flags.seed;
+  if (o.overfit) config.overfit_one_batch = true;
+  return config;
+}
+
+// Text from the model as it stands, drawn with the same random numbers each time.
+std::function<std::string(const Model&)> make_sampler(const ExecContext& ctx, const TrainConfig& config) {
+  const Path file = Path(config.data.path) / "tokenizer.json";
+  if (config.sample_every == 0 || !std::filesystem::exists(file)) return {};
+  auto tokenizer = std::make_shared<Tokenizer>(load_tokenizer(file));
+  return [ctx, config, tokenizer](const Model& model) {
+    TextRequest request;
+    request.prompt = config.sample_prompt;
+    request.max_tokens = config.sample_tokens;
+    request.sampling.temperature = 0.8f;
+    request.sampling.top_k = 50;
+    request.sampling.seed = static_cast<uint64_t>(config.seed);
+    return config.sample_prompt + generate_text(ctx, model, *tokenizer, {request}, {})[0].text;
+  };
+}
+
+int train(const TrainOptions& o, const CommonFlags& flags) {
+  const ExecResources resources = make_exec_resources(Device{}, flags.threads);
+  const ExecContext& ctx = resources.context;
+  const TrainConfig config = read_config(o, flags);
+  if (o.dry_run) return print_run_plan(ctx, config, flags.json);
+  if (o.out.empty()) throw UsageError("--out is required");
+  if (config.data.path.empty()) throw UsageError("--data is required");
+
+  RunOptions options;
+  options.out = o.out;
+  if (o.resume == "never") {
+    options.resume = RunOptions::Resume::never;
+  } else if (o.resume != "auto") {
+    options.resume_from = o.resume;
+  }
+  options.allow_changed_config = o.allow_changed_config;
+  options.force = o.force;
+  options.version = program_version();
+  options.command_line = flags.command_line;
+  options.sample = make_sampler(ctx, config);
+  const RunSummary summary = run_training(ctx, config, options);
+
+  if (flags.json) {
+    print(Json(Json::Object{{"steps", summary.steps},
+                            {"loss", summary.final_loss},
+                            {"val_loss", summary.final_val_loss},
+                            {"tokens_per_second", summary.tokens_per_second},
+                            {"seconds", summary.seconds},
+                            {"interrupted", summary.interrupted},
+                            {"model", (options.out / "model").string()}})
+              .dump());
+  } else {
+    log_info("{} after {} steps, {}; the model is in {}", summary.interrupted ? "stopped" : "done", summary.steps,
+             format_duration(summary.seconds), (options.out / "model").string());
+    if (summary.interrupted) log_info("the same command goes on from there");
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_train_command(CLI::App& app) {
+  auto o = std::make_shared<TrainOptions>();
+  CLI::App* command = add_command(app, "train", "Train a model on token shards",
+                                  "loam train --config quickstart --data data/bible --out runs/first",
+                                  [o](const CommonFlags& flags) { return train(*o, flags); });
+  command->add_option("--config", o->config, "recipe (`loam recipes`) or file; default: the defaults");
+  command->add_option("--set", o->settings, "change a setting (`loam config explain`): key.sub=value");
+  command->add_option("--data", o->data, "directory made by `loam data tokenize`");
+  command->add_option("--out", o->out, "directory of the run: checkpoints, metrics, pictures, model");
+  command->add_option("--resume", o->resume, "auto (the newest checkpoint in --out), never, or a checkpoint");
+  for (auto& [setting, value] : o->shortcuts) {
+    command->add_option(flag_of(setting), value, "short for --set " + setting + "=");
+  }
+  command->add_flag("--overfit-one-batch", o->overfit, "train on the first batch for ever: the loss must go to 0");
+  command->add_flag("--dry-run", o->dry_run, "say what the run needs and whether it fits, and do nothing");
+  command->add_flag("--allow-changed-config", o->allow_changed_config, "resume although settings have changed");
+  command->add_flag("--force", o->force, "replace what an earlier run left in --out");
+}
 
 }  // namespace loam

@@ -51,7 +51,8 @@ struct RunPlan {
   int64_t tokens_per_step = 0, tokens = 0;
   double flops_per_step = 0, epochs = 0;
   int64_t available_bytes = 0;  // memory of the machine
-  bool fits() const { return weight_bytes + gradient_bytes + moment_bytes + activation_bytes <= available_bytes; }
+  int64_t total_bytes() const { return weight_bytes + gradient_bytes + moment_bytes + activation_bytes; }
+  bool fits() const { return total_bytes() <= available_bytes; }
 };
 
 struct RunOptions {

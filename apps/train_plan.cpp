@@ -1,0 +1,58 @@
+// `loam train --dry-run`: what a run needs, before it starts. Exit status 1 if it does not fit.
+#include "apps/command.h"
+#include "loam/base/progress.h"
+#include "loam/train/trainer.h"
+
+namespace loam {
+
+int print_run_plan(const ExecContext& ctx, const TrainConfig& given, bool as_json);
+
+int print_run_plan(const ExecContext& ctx, const TrainConfig& given, bool as_json) {
+  LOAM_CHECK(!given.data.path.empty() || given.model.vocab_size > 0,
+             "--dry-run needs --data, or model.vocab_size in the configuration");
+  TokenSetInfo data;
+  if (!given.data.path.empty()) data = TokenSet(Path(given.data.path) / "train").info();
+  const TrainConfig config = config_for_data(given, data);
+  const RunPlan plan = Trainer::plan(config, data.tokens);
+  // What the rest of a step leaves of the matrix product's rate.
+  constexpr double kShareOfPeak = 0.6;
+  const double rate = measure_matmul_rate(ctx, config.dtype) * kShareOfPeak;
+  const double seconds = plan.flops_per_step * static_cast<double>(config.steps) / rate;
+  if (as_json) {
+    print(Json(Json::Object{{"parameters", plan.parameters},
+                            {"non_embedding_parameters", plan.non_embedding_parameters},
+                            {"weight_bytes", plan.weight_bytes},
+                            {"gradient_bytes", plan.gradient_bytes},
+                            {"moment_bytes", plan.moment_bytes},
+                            {"activation_bytes", plan.activation_bytes},
+                            {"available_bytes", plan.available_bytes},
+                            {"fits", plan.fits()},
+                            {"tokens_per_step", plan.tokens_per_step},
+                            {"tokens", plan.tokens},
+                            {"epochs", plan.epochs},
+                            {"flops_per_step", plan.flops_per_step},
+                            {"estimated_seconds", seconds}})
+              .dump());
+    return plan.fits() ? 0 : 1;
+  }
+  const auto bytes = [](int64_t n) { return format_bytes(static_cast<double>(n)); };
+  const auto count = [](double n) { return format_count(n); };
+  print(fmt::format("parameters   {} ({} without embeddings)", plan.parameters, plan.non_embedding_parameters));
+  print(fmt::format("memory       {} weights + {} gradients + {} optimizer + {} activations = {}",
+                    bytes(plan.weight_bytes), bytes(plan.gradient_bytes), bytes(plan.moment_bytes),
+                    bytes(plan.activation_bytes), bytes(plan.total_bytes())));
+  print(fmt::format("available    {}: {}", bytes(plan.available_bytes),
+                    plan.fits() ? "fits" : "does not fit; a smaller micro_batch or data.length needs less"));
+  print(fmt::format("tokens       {} in {} steps of {}", count(static_cast<double>(plan.tokens)), config.steps,
+                    plan.tokens_per_step));
+  if (data.tokens > 0) {
+    print(fmt::format("epochs       {:.2f} of {} tokens", plan.epochs, count(static_cast<double>(data.tokens))));
+  }
+  print(fmt::format("compute      {}FLOP a step, {}FLOP in all", count(plan.flops_per_step) + " ",
+                    count(plan.flops_per_step * static_cast<double>(config.steps)) + " "));
+  print(fmt::format("time         about {}, at {:.0f} % of this machine's matrix product ({}FLOP/s)",
+                    format_duration(seconds), 100 * kShareOfPeak, count(rate / kShareOfPeak) + " "));
+  return plan.fits() ? 0 : 1;
+}
+
+}  // namespace loam
