@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
-#include "loam/kernels/kernel_table.h"
 #include "loam/ops/attention.h"
 #include "loam/ops/basic.h"
 #include "loam/ops/embedding.h"
+#include "loam/ops/linear.h"
 
 namespace loam {
 namespace {
@@ -95,16 +95,7 @@ Var Transformer::hidden(const Context& ctx, const Tensor& ids, SequenceContext& 
 }
 
 Tensor Transformer::logits(const Context& ctx, const Tensor& hidden) const {
-  const auto [N, C] = hidden.dims<2>();
-  LOAM_CHECK(C == config_.dim, "logits: hidden states of width {}, not {}", C, config_.dim);
-  const Tensor out = ctx.empty({N, config_.vocab_size}, DType::f32);  // [N,V]
-  MatmulArgs args;
-  args.a = hidden;
-  args.b = head_.value();
-  args.transpose_b = true;
-  args.c = out;
-  ctx.kernels->matmul(ctx, args);
-  return out;
+  return ops::logits(ctx, hidden, head_);
 }
 
 }  // namespace loam

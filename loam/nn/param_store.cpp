@@ -5,7 +5,7 @@
 #include "loam/base/hash.h"
 #include "loam/base/philox.h"
 #include "loam/base/suggest.h"
-#include "loam/kernels/kernel_table.h"
+#include "loam/ops/basic.h"
 
 namespace loam {
 namespace {
@@ -63,10 +63,10 @@ void ParamStore::allocate(const ExecContext& ctx, DType compute_dtype, bool with
   for (size_t g = 0; g < groups_.size(); ++g) {
     ParamGroup& group = groups_[g];
     group.weight = ctx.empty({sizes[g]}, group.dtype, MemoryKind::weights);
-    ctx.kernels->fill(ctx, {group.weight, 0});
+    ops::fill(ctx, group.weight, 0);
     if (!with_gradients || !group.trainable) continue;
     group.gradient = ctx.empty({sizes[g]}, DType::f32, MemoryKind::gradients);
-    ctx.kernels->fill(ctx, {group.gradient, 0});
+    ops::fill(ctx, group.gradient, 0);
   }
   fresh_.assign(specs_.size(), true);
 }
@@ -153,7 +153,7 @@ void ParamStore::clear_gradients() { fresh_.assign(specs_.size(), true); }
 void ParamStore::finish_gradients(const ExecContext& ctx) {
   for (int32_t i = 0; i < size(); ++i) {
     if (!fresh_[static_cast<size_t>(i)]) continue;
-    if (const Tensor target = gradient(i)) ctx.kernels->fill(ctx, {target, 0});
+    if (const Tensor target = gradient(i)) ops::fill(ctx, target, 0);
     fresh_[static_cast<size_t>(i)] = false;
   }
 }

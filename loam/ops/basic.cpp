@@ -149,6 +149,8 @@ std::vector<Var> split(const Context& ctx, const Var& x, const std::vector<int64
   return parts;
 }
 
+void fill(const ExecContext& ctx, const Tensor& out, float value) { ctx.kernels->fill(ctx, {out, value}); }
+
 Var sum(const Context& ctx, const Var& x) {
   check_float(x.value, "sum", "x");
   LOAM_CHECK(x.value.is_contiguous(), "sum: shape {} is not contiguous", x.shape().str());

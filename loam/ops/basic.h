@@ -16,6 +16,9 @@ Var reshape(const Context& ctx, const Var& x, const Shape& shape);  // shares me
 // Cuts the last axis into parts of the given sizes, which share x's memory; their gradients are parts of x's gradient.
 std::vector<Var> split(const Context& ctx, const Var& x, const std::vector<int64_t>& sizes);
 
+// Overwrites memory that no tape has seen (gradients before a step, padding).
+void fill(const ExecContext& ctx, const Tensor& out, float value);
+
 // The sum of all elements, as one f32 value in a fixed order. For tests and small losses.
 Var sum(const Context& ctx, const Var& x);
 
