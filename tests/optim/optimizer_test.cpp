@@ -1,0 +1,175 @@
+#include "loam/optim/optimizer.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+#include <limits>
+
+#include "loam/base/philox.h"
+#include "tests/harness/expect_error.h"
+
+namespace loam {
+namespace {
+
+class OptimizerTest : public ::testing::Test {
+ protected:
+  OptimizerTest() { ctx.step = &state; }
+
+  Tensor tensor(const std::vector<float>& values) {
+    return Tensor::from<float>(*ctx.arena, {static_cast<int64_t>(values.size())}, values);
+  }
+  Tensor narrow(const std::vector<float>& values) {
+    std::vector<Bf16> rounded;
+    for (const float v : values) rounded.emplace_back(v);
+    return Tensor::from<Bf16>(*ctx.arena, {static_cast<int64_t>(values.size())}, rounded);
+  }
+  static void set(const Tensor& t, const std::vector<float>& values) {
+    std::copy(values.begin(), values.end(), t.data<float>());
+  }
+  void step(Adamw& adamw, double lr, int64_t t) {
+    adamw.prepare_step(state, lr, t);
+    adamw.step(ctx);
+  }
+
+  ExecResources resources = make_exec_resources(Device{}, 2);
+  ExecContext ctx = resources.context;
+  StepState state;
+  OptimizerConfig config;  // betas 0.9 and 0.95, eps 1e-8
+};
+
+// torch.optim.AdamW (2.11) with lr 0.05, betas (0.9, 0.95), eps 1e-8, weight_decay 0.1.
+TEST_F(OptimizerTest, EqualsTorch) {
+  const std::vector<std::vector<float>> gradients{
+      {0.1f, -0.2f, 0.3f, -0.4f, 0.5f}, {-1.0f, 0.5f, 0.0f, 0.25f, 2.0f}, {0.3f, 0.3f, -0.3f, 1e-4f, -1.5f}};
+  const std::vector<std::vector<float>> expected{
+      {0.944999993f, -1.94000006f, 0.44749999f, 3.03500009f, -0.298749983f},
+      {0.973557949f, -1.95221233f, 0.411330104f, 3.02855301f, -0.340992838f},
+      {0.984480381f, -1.97283757f, 0.413565904f, 3.02023745f, -0.348057359f}};
+  const std::vector<float> m{-0.0518999957f, 0.0588000007f, -0.00570000196f, -0.00989000313f, 0.0705000013f};
+  const std::vector<float> v{0.0524512529f, 0.0181799997f, 0.00856125075f, 0.0101887509f, 0.313781261f};
+  OptimGroup group{"group.0", tensor({1.0f, -2.0f, 0.5f, 3.0f, -0.25f}), tensor({0, 0, 0, 0, 0}), 0.1, 1};
+  Adamw adamw(ctx, {group}, config);
+  for (size_t t = 0; t < gradients.size(); ++t) {
+    set(group.gradient, gradients[t]);
+    step(adamw, 0.05, static_cast<int64_t>(t));
+    for (size_t i = 0; i < 5; ++i) EXPECT_NEAR(group.weight.span<float>()[i], expected[t][i], 1e-6) << t << " " << i;
+  }
+  for (size_t i = 0; i < 5; ++i) {
+    EXPECT_NEAR(adamw.moment1(0).span<float>()[i], m[i], 1e-7);
+    EXPECT_NEAR(adamw.moment2(0).span<float>()[i], v[i], 1e-7);
+  }
+}
+
+// The definition in double over 1000 steps, with a decayed and an undecayed group, other rates, and a bf16 group with
+// its master.
+TEST_F(OptimizerTest, GroupsFollowTheDefinition) {
+  constexpr int64_t kSize = 300;
+  constexpr double kRate = 1e-2;
+  const PhiloxStream random{7, 1};
+  std::vector<float> start(kSize);
+  for (size_t i = 0; i < kSize; ++i) start[i] = static_cast<float>(random.normal(i));
+  const std::vector<float> none(kSize, 0);
+  const std::vector<OptimGroup> groups{{"group.0", tensor(start), tensor(none), 0.1, 1},
+                                       {"group.1", tensor(start), tensor(none), 0, 0.5},
+                                       {"group.2", narrow(start), tensor(none), 0.1, 1}};
+  Adamw adamw(ctx, groups, config);
+  std::array<std::vector<double>, 3> w, m, v;
+  for (size_t g = 0; g < 3; ++g) {
+    for (const float x : start) w[g].push_back(g == 2 ? static_cast<double>(static_cast<float>(Bf16(x))) : x);
+    m[g].assign(kSize, 0);
+    v[g].assign(kSize, 0);
+  }
+  for (int64_t t = 0; t < 1000; ++t) {
+    for (size_t g = 0; g < 3; ++g) {
+      for (size_t i = 0; i < kSize; ++i) {
+        const auto gradient = static_cast<float>(random.normal(1000000 + static_cast<size_t>(t) * kSize + i) * 0.1);
+        groups[g].gradient.data<float>()[i] = gradient;
+        const double lr = kRate * groups[g].lr_scale, d = gradient;
+        m[g][i] = config.beta1 * m[g][i] + (1 - config.beta1) * d;
+        v[g][i] = config.beta2 * v[g][i] + (1 - config.beta2) * d * d;
+        const double m_hat = m[g][i] / (1 - std::pow(config.beta1, t + 1));
+        const double v_hat = v[g][i] / (1 - std::pow(config.beta2, t + 1));
+        w[g][i] -= lr * groups[g].weight_decay * w[g][i] + lr * m_hat / (std::sqrt(v_hat) + config.eps);
+      }
+    }
+    step(adamw, kRate, t);
+  }
+  for (size_t g = 0; g < 3; ++g) {
+    double difference = 0, norm = 0;
+    for (size_t i = 0; i < kSize; ++i) {
+      const double d = adamw.master(g).span<float>()[i] - w[g][i];
+      difference += d * d;
+      norm += w[g][i] * w[g][i];
+    }
+    EXPECT_LT(std::sqrt(difference / norm), 1e-5) << "group " << g;
+  }
+  for (size_t i = 0; i < kSize; ++i) {
+    EXPECT_EQ(groups[2].weight.span<Bf16>()[i].bits, Bf16(adamw.master(2).span<float>()[i]).bits);
+  }
+  EXPECT_EQ(adamw.master(0).storage(), groups[0].weight.storage());  // f32 weights are their own master
+}
+
+TEST_F(OptimizerTest, MastersGoBackToTheWeights) {
+  const OptimGroup group{"group.0", narrow({1, 2, 3}), tensor({0, 0, 0}), 0, 1};
+  Adamw adamw(ctx, {group}, config);
+  set(adamw.master(0), {1.001f, -7.3f, 0});
+  adamw.masters_to_weights(ctx);
+  EXPECT_EQ(group.weight.span<Bf16>()[0].bits, Bf16(1.001f).bits);
+  EXPECT_EQ(group.weight.span<Bf16>()[1].bits, Bf16(-7.3f).bits);
+}
+
+TEST_F(OptimizerTest, ClipsByOneNormOverAllGroups) {
+  const std::vector<OptimGroup> groups{{"group.0", tensor({0, 0}), tensor({3, 0}), 0, 1},
+                                       {"group.1", tensor({0}), tensor({-4}), 0, 1}};
+  const Adamw adamw(ctx, groups, config);
+  adamw.prepare_step(state, 1, 0);
+  EXPECT_FLOAT_EQ(clip_gradients(ctx, groups, 2.5, state), 5);
+  EXPECT_FLOAT_EQ(state.gradient_scale, static_cast<float>(2.5 / (5 + 1e-6)));
+  EXPECT_EQ(state.skip, 0);
+  adamw.prepare_step(state, 1, 1);
+  EXPECT_FLOAT_EQ(clip_gradients(ctx, groups, 10, state), 5);  // small enough: untouched
+  EXPECT_EQ(state.gradient_scale, 1);
+  EXPECT_FLOAT_EQ(clip_gradients(ctx, groups, 0, state), 5);  // no clipping
+  EXPECT_EQ(state.gradient_scale, 1);
+}
+
+TEST_F(OptimizerTest, AClippedStepIsTheStepOfTheScaledGradient) {
+  const OptimGroup clipped{"group.0", tensor({1, 1}), tensor({30, 40}), 0.1, 1};
+  const OptimGroup scaled{"group.0", tensor({1, 1}), tensor({0.6f, 0.8f}), 0.1, 1};
+  Adamw a(ctx, {clipped}, config), b(ctx, {scaled}, config);
+  a.prepare_step(state, 0.1, 0);
+  clip_gradients(ctx, a.groups(), 1, state);
+  a.step(ctx);
+  step(b, 0.1, 0);
+  for (size_t i = 0; i < 2; ++i) EXPECT_NEAR(clipped.weight.span<float>()[i], scaled.weight.span<float>()[i], 1e-6);
+  for (size_t i = 0; i < 2; ++i) EXPECT_NEAR(a.moment2(0).span<float>()[i], b.moment2(0).span<float>()[i], 1e-6);
+}
+
+TEST_F(OptimizerTest, ANonFiniteGradientChangesNothing) {
+  for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+    const OptimGroup good{"group.0", tensor({1, 2}), tensor({1, 1}), 0.1, 1};
+    const OptimGroup broken{"group.1", tensor({3}), tensor({bad}), 0.1, 1};
+    Adamw adamw(ctx, {good, broken}, config);
+    adamw.prepare_step(state, 0.1, 0);
+    EXPECT_FALSE(std::isfinite(clip_gradients(ctx, adamw.groups(), 1, state)));
+    EXPECT_EQ(state.skip, 1);
+    adamw.step(ctx);
+    EXPECT_EQ(good.weight.span<float>()[0], 1);
+    EXPECT_EQ(good.weight.span<float>()[1], 2);
+    EXPECT_EQ(broken.weight.span<float>()[0], 3);
+    EXPECT_EQ(adamw.moment1(0).span<float>()[0], 0);
+    adamw.prepare_step(state, 0.1, 1);
+    EXPECT_EQ(state.skip, 0);  // the next step is a new chance
+  }
+}
+
+TEST_F(OptimizerTest, RefusesGroupsThatDoNotFit) {
+  const OptimGroup uneven{"group.3", tensor({1, 2}), tensor({1}), 0, 1};
+  EXPECT_LOAM_ERROR(Adamw(ctx, {uneven}, config), ErrorCode::kInvalidArgument, "group.3");
+  const OptimGroup none{"group.4", tensor({1, 2}), Tensor(), 0, 1};
+  EXPECT_LOAM_ERROR(Adamw(ctx, {none}, config), ErrorCode::kInvalidArgument, "group.4");
+}
+
+}  // namespace
+}  // namespace loam
