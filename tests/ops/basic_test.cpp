@@ -1,0 +1,161 @@
+#include "loam/ops/basic.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/harness/expect_error.h"
+#include "tests/harness/op_harness.h"
+#include "tests/harness/test_params.h"
+
+namespace loam::testing {
+namespace {
+
+OpCase one_input(const std::string& name, const Shape& shape, const std::function<Var(const Context&, const Var&)>& op,
+                 const std::function<Values(const Values&)>& reference) {
+  OpCase c;
+  c.name = name + " " + shape.str();
+  c.inputs = {{shape}};
+  c.op = [op](const Context& ctx, std::span<const Var> in, std::span<const ParamRef>) {
+    return std::vector<Var>{op(ctx, in[0])};
+  };
+  c.reference = [reference](std::span<const Values> in, std::span<const Values>) {
+    return std::vector<Values>{reference(in[0])};
+  };
+  return c;
+}
+
+const Shape kShapes[] = {{1}, {7}, {3, 5}, {2, 3, 33}, {129, 17}};
+
+TEST(Add, MatchesReference) {
+  for (const Shape& shape : kShapes) {
+    OpCase c;
+    c.name = "add " + shape.str();
+    c.inputs = {{shape}, {shape, 2}};
+    c.row_wise = true;
+    c.op = [](const Context& ctx, std::span<const Var> in, std::span<const ParamRef>) {
+      return std::vector<Var>{ops::add(ctx, in[0], in[1])};
+    };
+    c.reference = [](std::span<const Values> in, std::span<const Values>) {
+      Values y = in[0];
+      for (size_t i = 0; i < y.size(); ++i) y[i] += in[1][i];
+      return std::vector<Values>{y};
+    };
+    check_op(c);
+  }
+}
+
+TEST(Add, OfAValueToItself) {
+  const auto doubled = [](const Values& x) {
+    Values y = x;
+    for (double& v : y) v *= 2;
+    return y;
+  };
+  check_op(one_input(
+      "x + x", {3, 5}, [](const Context& ctx, const Var& x) { return ops::add(ctx, x, x); }, doubled));
+}
+
+TEST(Scale, MatchesReference) {
+  for (const Shape& shape : kShapes) {
+    OpCase c = one_input(
+        "scale", shape, [](const Context& ctx, const Var& x) { return ops::scale(ctx, x, -0.75f); },
+        [](const Values& x) {
+          Values y = x;
+          for (double& v : y) v *= -0.75;
+          return y;
+        });
+    c.row_wise = true;
+    check_op(c);
+  }
+}
+
+TEST(Cast, MatchesReference) {
+  for (DType to : {DType::f32, DType::bf16}) {
+    OpCase c = one_input(
+        std::string("cast to ") + dtype_name(to), {5, 9},
+        [to](const Context& ctx, const Var& x) { return ops::cast(ctx, x, to); }, [](const Values& x) { return x; });
+    c.row_wise = true;
+    c.c = to == DType::bf16 ? 65536 * 2 : 4;  // an f32 input is rounded to bf16, and so is its gradient
+    if (to == DType::bf16) c.bf16 = false;
+    if (to == DType::bf16)
+      c.op = [](const Context& ctx, std::span<const Var> in, std::span<const ParamRef>) {
+        return std::vector<Var>{ops::cast(ctx, ops::cast(ctx, in[0], DType::bf16), DType::f32)};
+      };
+    check_op(c);
+  }
+}
+
+TEST(Sum, MatchesReference) {
+  for (const Shape& shape : {Shape{1}, Shape{255}, Shape{256}, Shape{3, 257}}) {
+    OpCase c = one_input("sum", shape, ops::sum, [](const Values& x) {
+      double sum = 0;
+      for (double v : x) sum += v;
+      return Values{sum};
+    });
+    c.inputs[0].mean = 1;  // a sum near 0 has no relative error
+    c.strided = false;
+    check_op(c);
+  }
+}
+
+TEST(Reshape, SharesMemory) {
+  OpCase c = one_input(
+      "reshape", {4, 6},
+      [](const Context& ctx, const Var& x) {
+        const Var y = ops::reshape(ctx, x, {2, 2, 6});
+        EXPECT_EQ(y.value.storage(), x.value.storage());
+        return ops::scale(ctx, y, 1.0f);
+      },
+      [](const Values& x) { return x; });
+  check_op(c);
+}
+
+// The heads of a fused projection: slices of the last axis, seen as [B,T,H,D] without a copy; one of them used twice,
+// one not at all.
+TEST(Split, PartsOfPartsKeepTheirPlace) {
+  constexpr int64_t B = 2, T = 3, D = 4;
+  OpCase c = one_input(
+      "split", {B, T, 6 * D},
+      [](const Context& ctx, const Var& x) {
+        const std::vector<Var> parts = ops::split(ctx, x, {3 * D, 2 * D, D});
+        const Var heads = ops::reshape(ctx, parts[0], {B, T, 3, D});
+        EXPECT_EQ(heads.value.storage(), x.value.storage());
+        const Var flat = ops::reshape(ctx, ops::scale(ctx, heads, 2), {B, T, 3 * D});
+        return ops::add(ctx, flat, ops::scale(ctx, parts[0], 3));
+      },
+      [](const Values& x) {
+        Values y;
+        for (size_t row = 0; row < B * T; ++row) {
+          for (size_t i = 0; i < 3 * D; ++i) y.push_back(5 * x[row * 6 * D + i]);
+        }
+        return y;
+      });
+  check_op(c);
+}
+
+TEST(Reshape, OfStridedAxesThatCannotJoin) {
+  const ExecResources resources = guarded_resources();
+  const Context ctx(resources.context);
+  const Var x(Tensor::zeros(*ctx.arena, {4, 10}, DType::f32).narrow(1, 2, 6));
+  const Var heads = ops::reshape(ctx, x, {4, 1, 2, 3, 1});
+  EXPECT_EQ(heads.value.strides()[0], 10);
+  EXPECT_EQ(heads.value.strides()[2], 3);
+  EXPECT_EQ(heads.value.strides()[3], 1);
+  const std::string message = error_of(ErrorCode::kInvalidArgument, [&] { ops::reshape(ctx, x, {24}); });
+  EXPECT_NE(message.find("reshape: [4, 6]"), std::string::npos) << message;
+}
+
+TEST(Basic, ErrorsNameTheOpAndTheShapes) {
+  const ExecResources resources = guarded_resources();
+  const Context ctx(resources.context);
+  const Var a(ctx.empty({2, 3}, DType::f32)), b(ctx.empty({3, 2}, DType::f32)), ids(ctx.empty({2}, DType::i32));
+  auto message = [&](auto&& action) { return error_of(ErrorCode::kInvalidArgument, action); };
+  EXPECT_EQ(message([&] { ops::add(ctx, a, b); }), "add: f32 [2, 3] and f32 [3, 2] differ");
+  EXPECT_EQ(message([&] { ops::scale(ctx, ids, 2); }), "scale: x [2] is i32, not f32 or bf16");
+  EXPECT_EQ(message([&] { ops::reshape(ctx, a, {4}); }), "reshape: [2, 3] into [4]");
+  EXPECT_EQ(message([&] {
+              ops::split(ctx, a, {1, 1});
+            }),
+            "split: the sizes add up to 2, the last axis of [2, 3] does not");
+}
+
+}  // namespace
+}  // namespace loam::testing

@@ -1,0 +1,47 @@
+#include "loam/ops/embedding.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/harness/expect_error.h"
+#include "tests/harness/op_harness.h"
+#include "tests/harness/test_params.h"
+#include "tests/ops/references.h"
+
+namespace loam::testing {
+namespace {
+
+TEST(Embedding, MatchesReference) {
+  constexpr int64_t V = 11;
+  const std::vector<int32_t> ids = {3, 0, 10, 3, 3, 7};  // repeated, first, last; some never
+  for (int64_t C : {1, 5, 16, 33}) {
+    OpCase c;
+    c.name = fmt::format("embedding C={}", C);
+    c.params = {{{V, C}}};
+    c.op = [ids](const Context& ctx, std::span<const Var>, std::span<const ParamRef> p) {
+      return std::vector<Var>{ops::embedding(ctx, ints(ctx, {2, 3}, ids), p[0])};
+    };
+    c.reference = [ids, C](std::span<const Values>, std::span<const Values> p) {
+      Values y;
+      for (int32_t id : ids) y.insert(y.end(), p[0].begin() + id * C, p[0].begin() + (id + 1) * C);
+      return std::vector<Values>{y};
+    };
+    check_op(c);
+  }
+}
+
+TEST(Embedding, IdOutsideTheTable) {
+  const ExecResources resources = guarded_resources();
+  const Context ctx(resources.context);
+  TestParams params(ctx);
+  const ParamRef table = params.add(ctx.empty({4, 2}, DType::f32));
+  for (int32_t bad : {-1, 4, 1000000}) {
+    EXPECT_EQ(error_of(ErrorCode::kInvalidArgument,
+                       [&] {
+                         ops::embedding(ctx, ints(ctx, {2}, {0, bad}), table);
+                       }),
+              fmt::format("embedding: id {} is outside [0, 4)", bad));
+  }
+}
+
+}  // namespace
+}  // namespace loam::testing
