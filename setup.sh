@@ -7,7 +7,7 @@ set -euo pipefail
 
 build_packages=(
   build-essential cmake ninja-build ccache pkg-config git ca-certificates python3
-  libfmt-dev libspdlog-dev nlohmann-json3-dev libcli11-dev
+  libfmt-dev libspdlog-dev nlohmann-json3-dev libsimdjson-dev libcli11-dev
   zlib1g-dev libzstd-dev libxxhash-dev
   libdnnl-dev libhwy-dev
   unicode-data

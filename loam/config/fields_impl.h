@@ -86,7 +86,9 @@ void struct_from_json(Config& config, const Json& json, const std::string& prefi
   if (!json.is_object()) fail_kind(prefix.empty() ? "the configuration" : prefix, "an object", json);
   std::vector<std::string> known;
   visit_fields(config, [&](const char* name, auto&, const char*) { known.push_back(joined(prefix, name)); });
-  for (const auto& [key, member] : json.as_object()) {
+  for (const auto& entry : json.as_object()) {
+    const std::string& key = entry.first;  // clang 16 with OpenMP cannot capture a structured binding
+    const Json& member = entry.second;
     bool found = false;
     visit_fields(config, [&](const char* name, auto& field, const char*) {
       if (key != name) return;

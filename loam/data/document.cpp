@@ -7,6 +7,7 @@
 
 #include "loam/base/error.h"
 #include "loam/base/log.h"
+#include "loam/data/json_line.h"
 
 namespace loam {
 namespace {
@@ -80,40 +81,6 @@ class CountedSource : public ByteSource {
   size_t begin_ = 0;
 };
 
-// The text of a document's line, or what is wrong with it.
-struct LineResult {
-  const char* problem = nullptr;
-  std::string detail;
-};
-
-LineResult parse_line(std::string_view line, const std::string& text_key, Document& document) {
-  Json json;
-  try {
-    json = Json::parse(line);
-  } catch (const Error& error) {
-    return {"not JSON", error.what()};
-  }
-  if (!json.is_object()) return {"not an object", ""};
-  const Json* text = json.find(text_key);
-  if (text == nullptr) return {"has no text", "no key '" + text_key + "'"};
-  if (!text->is_string()) return {"has no text", "'" + text_key + "' is not a string"};
-
-  document.metadata = Json::object();
-  Json::Object& metadata = document.metadata.as_object();
-  for (auto& [key, value] : json.as_object()) {
-    if (key == text_key && value.is_string()) {
-      document.text = std::move(const_cast<std::string&>(value.as_string()));
-    } else if (key == "id" && (value.is_string() || value.is_number())) {
-      document.id = value.is_string() ? value.as_string() : value.dump();
-    } else if (key == "metadata" && value.is_object()) {
-      for (auto& member : value.as_object()) metadata.push_back(std::move(member));
-    } else {
-      metadata.emplace_back(key, std::move(value));
-    }
-  }
-  return {};
-}
-
 }  // namespace
 
 struct DocumentReader::State {
@@ -129,12 +96,13 @@ struct DocumentReader::State {
   int64_t lines_seen = 0, bad = 0;      // JSONL lines of all inputs
   int64_t file_good = 0, file_bad = 0;  // of the open one
   std::string line;
+  JsonLineParser parser;
 
   void open_next();
   bool next_whole(Document& document);
   bool next_separated(Document& document);
   bool next_json(Document& document);
-  void count_bad(const LineResult& result);
+  void count_bad(const std::string& problem);
 };
 
 void DocumentReader::State::open_next() {
@@ -186,12 +154,12 @@ bool DocumentReader::State::next_json(Document& document) {
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     ++lines_seen;
     document.id = fmt::format("{}:{}", lines->name(), lines->line_number());
-    const LineResult result = parse_line(line, options.text_key, document);
-    if (result.problem == nullptr) {
+    const std::string problem = parser.parse(line, options.text_key, document);
+    if (problem.empty()) {
       ++file_good;
       return true;
     }
-    count_bad(result);
+    count_bad(problem);
   }
   if (file_bad > 0 && file_good == 0) {
     fail(ErrorCode::kBadFormat, "{}: none of its {} lines is a document", lines->name(), file_bad);
@@ -200,11 +168,10 @@ bool DocumentReader::State::next_json(Document& document) {
   return false;
 }
 
-void DocumentReader::State::count_bad(const LineResult& result) {
+void DocumentReader::State::count_bad(const std::string& problem) {
   ++bad;
   ++file_bad;
-  const std::string message = fmt::format("{}:{}: bad line: {}{}{}", lines->name(), lines->line_number(),
-                                          result.problem, result.detail.empty() ? "" : ": ", result.detail);
+  const std::string message = fmt::format("{}:{}: bad line: {}", lines->name(), lines->line_number(), problem);
   if (lines_seen > kFreeLines && static_cast<double>(bad) > options.max_bad_share * static_cast<double>(lines_seen)) {
     fail(ErrorCode::kBadFormat, "{}; {} of {} lines are bad, more than the share of {} that is allowed", message, bad,
          lines_seen, options.max_bad_share);

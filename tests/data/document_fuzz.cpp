@@ -1,4 +1,5 @@
 // Any bytes as JSONL, and as text with a separator: documents or Error{kBadFormat}.
+#include "loam/base/error.h"
 #include "loam/base/log.h"
 #include "loam/data/document.h"
 #include "tests/harness/temp_dir.h"

@@ -2,6 +2,7 @@
 // of which every token and document can be read.
 #include <cstring>
 
+#include "loam/base/error.h"
 #include "loam/base/json.h"
 #include "loam/data/token_shard.h"
 #include "tests/harness/temp_dir.h"
