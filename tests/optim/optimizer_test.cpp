@@ -64,7 +64,7 @@ TEST_F(OptimizerTest, EqualsTorch) {
 // The definition in double over 1000 steps, with a decayed and an undecayed group, other rates, and a bf16 group with
 // its master.
 TEST_F(OptimizerTest, GroupsFollowTheDefinition) {
-  constexpr int64_t kSize = 300;
+  constexpr int64_t kSize = 300, kSteps = 1000;
   constexpr double kRate = 1e-2;
   const PhiloxStream random{7, 1};
   std::vector<float> start(kSize);
@@ -80,7 +80,7 @@ TEST_F(OptimizerTest, GroupsFollowTheDefinition) {
     m[g].assign(kSize, 0);
     v[g].assign(kSize, 0);
   }
-  for (int64_t t = 0; t < 1000; ++t) {
+  for (int64_t t = 0; t < kSteps; ++t) {
     for (size_t g = 0; g < 3; ++g) {
       for (size_t i = 0; i < kSize; ++i) {
         const auto gradient = static_cast<float>(random.normal(1000000 + static_cast<size_t>(t) * kSize + i) * 0.1);
@@ -102,7 +102,8 @@ TEST_F(OptimizerTest, GroupsFollowTheDefinition) {
       difference += d * d;
       norm += w[g][i] * w[g][i];
     }
-    EXPECT_LT(std::sqrt(difference / norm), 1e-5) << "group " << g;
+    // Each step rounds the weight and the factor of its decay, half a unit in the last place at worst.
+    EXPECT_LT(std::sqrt(difference / norm), kSteps * 0x1p-24) << "group " << g;
   }
   for (size_t i = 0; i < kSize; ++i) {
     EXPECT_EQ(groups[2].weight.span<Bf16>()[i].bits, Bf16(adamw.master(2).span<float>()[i]).bits);
