@@ -21,14 +21,20 @@ struct ValueAndSlope {
   Vec value, slope;
 };
 
-// 1 / (1 + e^-x)
-HWY_INLINE Vec sigmoid(Vec x) { return hn::Div(set(1), hn::Add(set(1), exp(hn::Neg(x)))); }
+struct Sigmoid {
+  Vec s, rest;  // 1 / (1 + e^-x), and 1 - s without cancellation where s is close to 1
+};
+HWY_INLINE Sigmoid sigmoid(Vec x) {
+  const Vec e = exp(hn::Neg(x)), s = hn::Div(set(1), hn::Add(set(1), e));
+  return {s, hn::IfThenElse(hn::Gt(x, hn::Zero(F32())), hn::Mul(e, s), hn::Sub(set(1), s))};
+}
 
 struct Silu {
   static HWY_INLINE Vec value(Vec x) { return hn::Div(x, hn::Add(set(1), exp(hn::Neg(x)))); }
   static HWY_INLINE ValueAndSlope both(Vec x) {
-    const Vec s = sigmoid(x);
-    return {hn::Mul(x, s), hn::MulAdd(hn::Mul(x, s), hn::Sub(set(1), s), s)};
+    const Sigmoid g = sigmoid(x);
+    const Vec value = hn::Mul(x, g.s);
+    return {value, hn::MulAdd(value, g.rest, g.s)};
   }
 };
 
@@ -65,12 +71,12 @@ struct GeluTanh {
   static HWY_INLINE Vec twice_u(Vec x) { return hn::Mul(x, hn::MulAdd(set(kCubic), hn::Mul(x, x), set(kScale))); }
   static HWY_INLINE Vec value(Vec x) { return hn::Div(x, hn::Add(set(1), exp(hn::Neg(twice_u(x))))); }
   static HWY_INLINE ValueAndSlope both(Vec x) {
-    const Vec s = sigmoid(twice_u(x));
-    const Vec value = hn::Mul(x, s);
+    const Sigmoid g = sigmoid(twice_u(x));
+    const Vec value = hn::Mul(x, g.s);
     // Beyond 30 the slope is 0 or 1 whatever its last factor, which must stay finite for that.
     const Vec near = at_least(at_most(x, 30), -30);
     const Vec u_slope = hn::MulAdd(set(3 * kCubic), hn::Mul(near, near), set(kScale));
-    return {value, hn::MulAdd(hn::Mul(value, hn::Sub(set(1), s)), u_slope, s)};
+    return {value, hn::MulAdd(hn::Mul(value, g.rest), u_slope, g.s)};
   }
 };
 

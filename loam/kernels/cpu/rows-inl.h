@@ -24,6 +24,8 @@ inline constexpr int64_t kRowLanes = hn::MaxLanes(F32());
 
 HWY_INLINE Vec set(float value) { return hn::Set(F32(), value); }
 HWY_INLINE Vec exp(Vec x) { return exp_f32(F32(), x); }
+HWY_INLINE Vec at_most(Vec x, float bound) { return at_most(F32(), x, bound); }
+HWY_INLINE Vec at_least(Vec x, float bound) { return at_least(F32(), x, bound); }
 
 // Which lanes of a row's vector exist: all, or at the end of a row the first few. Missing lanes load as 0 and are not
 // stored.
@@ -104,10 +106,6 @@ HWY_INLINE Vec keep(Vec v, Full, float) { return v; }
 HWY_INLINE Vec keep(Vec v, Part part, float other) {
   return hn::IfThenElse(hn::FirstN(F32(), static_cast<size_t>(part.lanes)), v, set(other));
 }
-
-// min and max that give NaN when x is NaN: Min and Max give their second operand where either is NaN.
-HWY_INLINE Vec at_most(Vec x, float bound) { return hn::Min(set(bound), x); }
-HWY_INLINE Vec at_least(Vec x, float bound) { return hn::Max(set(bound), x); }
 
 // to[c] (+)= sum of rows from[n][c] over n in order, for c of [begin, end).
 template <class T>

@@ -51,14 +51,32 @@ HWY_INLINE void store_f32(D, hn::Vec<D> v, Bf16* p) {
   hn::StoreU(hn::BitCast(d16, hn::DemoteTo(di16, low)), d16, reinterpret_cast<uint16_t*>(p));
 }
 
+// min(x, bound) and max(x, bound) that are NaN where x is. The vector instructions give their second operand where
+// either is NaN; Highway's one-lane code gives the operand that is a number.
+template <class D>
+HWY_INLINE hn::Vec<D> at_most(D d, hn::Vec<D> x, float bound) {
+#if HWY_TARGET == HWY_SCALAR
+  return hn::IfThenElse(hn::Gt(x, hn::Set(d, bound)), hn::Set(d, bound), x);
+#else
+  return hn::Min(hn::Set(d, bound), x);
+#endif
+}
+template <class D>
+HWY_INLINE hn::Vec<D> at_least(D d, hn::Vec<D> x, float bound) {
+#if HWY_TARGET == HWY_SCALAR
+  return hn::IfThenElse(hn::Lt(x, hn::Set(d, bound)), hn::Set(d, bound), x);
+#else
+  return hn::Max(hn::Set(d, bound), x);
+#endif
+}
+
 // exp(x) with a relative error below 2e-7 for x in [-86.9, 88.7]; 0 below (also for -inf), +inf above, NaN for NaN.
 // Range reduction by ln 2 in two parts (Cody and Waite), then a minimax polynomial of degree 6 on [-ln2/2, ln2/2]
 // (Cephes).
 template <class D>
 HWY_INLINE hn::Vec<D> exp_f32(D d, hn::Vec<D> x) {
   const hn::RebindToSigned<D> di;
-  // Min and Max give their second operand where either is NaN.
-  const auto clamped = hn::Max(hn::Set(d, -87.3f), hn::Min(hn::Set(d, 89.0f), x));
+  const auto clamped = at_least(d, at_most(d, x, 89.0f), -87.3f);
   // Adding 1.5 * 2^23 leaves n = round(x / ln 2) in the low bits of the sum; 126 more make it the exponent field of
   // 2^(n - 1), which is 0 for the lowest n and finite for the highest.
   const auto shift = hn::Set(d, 12582912.0f + 126.0f);

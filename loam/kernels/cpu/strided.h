@@ -39,10 +39,11 @@ class Walk {
       sizes_[last()] = joins ? sizes_[last()] * shape[axis] : shape[axis];
       strides_[last()] = strides;
     }
-    if (axes_ == 0) {
-      axes_ = 1;
-      sizes_[0] = 1;
-      strides_[0].fill(1);
+    // Rows of one element, which may lie apart: a last axis of size 1 has whatever stride is wanted.
+    if (axes_ == 0 || (shape[-1] == 1 && !unit_strides())) {
+      ++axes_;
+      sizes_[last()] = 1;
+      strides_[last()].fill(1);
     }
     for (int axis = 0; axis + 1 < axes_; ++axis) rows_ *= sizes_[static_cast<size_t>(axis)];
     if (row_length() == 0) rows_ = 0;

@@ -1,0 +1,172 @@
+#include "tests/kernels/kernel_testing.h"
+
+namespace loam {
+namespace {
+
+using namespace testing;  // NOLINT
+
+struct RowTruth {
+  double max = -INFINITY, sum = 0, dot = 0, lse = 0;
+};
+
+RowTruth truth(const Matrix& logits, int64_t n, int64_t V) {
+  RowTruth t;
+  for (int64_t c = 0; c < V; ++c) t.max = std::max(t.max, logits.get(n, c));
+  for (int64_t c = 0; c < V; ++c) {
+    const double l = logits.get(n, c) - t.max, e = std::exp(l);
+    t.sum += e;
+    if (e > 0) t.dot += e * l;
+  }
+  t.lse = t.max + std::log(t.sum);
+  return t;
+}
+
+std::vector<int32_t> targets_with_gaps(int64_t N, int64_t V) {
+  auto targets = random_ids(N, V, 3);
+  for (size_t n = 1; n < targets.size(); n += 3) targets[n] = -1;
+  targets[0] = static_cast<int32_t>(V - 1);
+  return targets;
+}
+
+constexpr int64_t kVocabularies[] = {1, 3, 17, 257, 2047, 2049, 5003};
+
+TEST(CrossEntropyKernel, LossAndGradientMatchF64) {
+  for_each_target([] {
+    for (const DType dtype : kFloats) {
+      for (const int64_t V : kVocabularies) {
+        const int64_t N = 7;
+        Matrix logits(dtype, N, V, 3, random_values(N * V, 1, 4)), loss(DType::f32, 1, N), lse(DType::f32, 1, N);
+        const Matrix given = logits;
+        auto targets = targets_with_gaps(N, V);
+        Values losses, lses, gradient;
+        const double scale = 0.125;
+        for (int64_t n = 0; n < N; ++n) {
+          const RowTruth t = truth(given, n, V);
+          const int32_t target = targets[static_cast<size_t>(n)];
+          losses.push_back(target < 0 ? 0 : t.lse - given.get(n, target));
+          lses.push_back(t.lse);
+          for (int64_t c = 0; c < V; ++c) {
+            gradient.push_back(target < 0 ? 0 : scale * (std::exp(given.get(n, c) - t.lse) - (c == target)));
+          }
+        }
+        const auto r = cpu(2);
+        r.context.kernels->cross_entropy_rows(r.context,
+                                              {logits.view(), ids_view(targets), 0.125f, false, loss.row(), lse.row()});
+        EXPECT_EQ(logits.memory(), given.memory()) << "logits change only when a gradient is asked for";
+        r.context.kernels->cross_entropy_rows(r.context,
+                                              {logits.view(), ids_view(targets), 0.125f, true, loss.row(), lse.row()});
+        const std::string what = fmt::format("{} V {}", dtype_name(dtype), V);
+        const double f32 = unit_roundoff(DType::f32);
+        if (V > 1) expect_close(loss.values(), losses, 4 * f32, what + " loss");
+        expect_close(lse.values(), lses, 2 * f32, what + " lse");
+        // exp turns the absolute rounding of its argument, of size |l - lse| <= 32, into a relative error.
+        if (V > 1) expect_close(logits.values(), gradient, 32 * f32 + unit_roundoff(dtype), what + " gradient");
+        EXPECT_TRUE(logits.intact() && loss.intact() && lse.intact());
+      }
+    }
+  });
+}
+
+TEST(CrossEntropyKernel, StatisticsOfAnyChunks) {
+  for_each_target([] {
+    const auto r = cpu(2);
+    const int64_t N = 5, V = 5003;
+    for (const DType dtype : kFloats) {
+      Matrix logits(dtype, N, V, 1, random_values(N * V, 1, 4));
+      for (int64_t c = 0; c < 100; ++c) logits.put(1, c, -INFINITY);   // a chunk with nothing in it
+      for (int64_t c = 4900; c < V; ++c) logits.put(2, c, -INFINITY);  // padding at the end
+      logits.put(3, 4999, 200);                                        // the maximum comes last, far above
+      auto targets = targets_with_gaps(N, V);
+      for (const int64_t chunk : {V, int64_t{100}, int64_t{2500}}) {
+        Matrix max(DType::f32, 1, N), sum = max, target = max, dot = max;
+        for (int64_t begin = 0; begin < V; begin += chunk) {
+          View part = logits.view();
+          part.data = static_cast<std::byte*>(part.data) + begin * dtype_size(dtype);
+          part.shape[1] = std::min(chunk, V - begin);
+          r.context.kernels->logit_stats(
+              r.context, {part, begin, ids_view(targets), begin == 0, max.row(), sum.row(), target.row(), dot.row()});
+        }
+        for (int64_t n = 0; n < N; ++n) {
+          const RowTruth t = truth(logits, n, V);
+          EXPECT_EQ(max.get(0, n), t.max);
+          EXPECT_NEAR(sum.get(0, n) / t.sum, 1, 1e-6);
+          EXPECT_NEAR(dot.get(0, n), t.dot, 2e-6 * std::abs(t.dot) + 1e-30) << "row " << n << " chunk " << chunk;
+          const int32_t id = targets[static_cast<size_t>(n)];
+          EXPECT_EQ(target.get(0, n), id < 0 ? 0 : logits.get(n, id));
+        }
+        EXPECT_TRUE(max.intact() && sum.intact() && target.intact() && dot.intact());
+      }
+    }
+  });
+}
+
+TEST(CrossEntropyKernel, ChunkGradientMatchesF64) {
+  for_each_target([] {
+    const auto r = cpu(2);
+    const int64_t N = 6, V = 257, begin = 40;
+    for (const DType dtype : kFloats) {
+      for (const bool with_lse : {false, true}) {
+        Matrix logits(dtype, N, V, 3, random_values(N * V, 1, 3));
+        const Matrix given = logits;
+        Matrix lse(DType::f32, 1, N), d_logp(DType::f32, 1, N, 0, random_values(N, 4)),
+            d_lse(DType::f32, 1, N, 0, random_values(N, 5));
+        std::vector<int32_t> targets{40, 39, 296, 297, -1, 100};  // first, before, last, behind, none, inside
+        Values expected;
+        for (int64_t n = 0; n < N; ++n) {
+          lse.put(0, n, truth(given, n, V).lse + 0.5);  // some probability lies in other chunks
+          const int32_t target = targets[static_cast<size_t>(n)];
+          const double g = target < 0 ? 0 : d_logp.get(0, n), h = with_lse ? d_lse.get(0, n) : 0;
+          for (int64_t c = 0; c < V; ++c) {
+            const double p = std::exp(given.get(n, c) - lse.get(0, n));
+            expected.push_back(g * ((c + begin == target) - p) + h * p);
+          }
+        }
+        r.context.kernels->logit_bwd(r.context, {logits.view(), begin, ids_view(targets), lse.row(), d_logp.row(),
+                                                 with_lse ? d_lse.row() : View{}});
+        expect_close(logits.values(), expected, 32 * unit_roundoff(DType::f32) + unit_roundoff(dtype), "gradient");
+        EXPECT_TRUE(logits.intact());
+      }
+    }
+  });
+}
+
+TEST(CrossEntropyKernel, ExtremesAndNan) {
+  for_each_target([] {
+    const auto r = cpu();
+    const int64_t V = 20;
+    Values x(4 * V, 0);
+    for (size_t c = 0; c < V; ++c) {
+      x[c] = -INFINITY;                                        // all but the target impossible
+      x[V + c] = 3e38 * (c % 2 ? 1 : -1);                      // finite and huge
+      x[2 * V + c] = 1000 + static_cast<double>(c == 4) * 10;  // a small loss between large logits
+    }
+    x[7] = -5;
+    x[3 * V + 19] = std::nan("");
+    Matrix logits(DType::f32, 4, V, 0, x), loss(DType::f32, 1, 4), lse(DType::f32, 1, 4);
+    std::vector<int32_t> targets{7, 1, 4, 0};
+    r.context.kernels->cross_entropy_rows(r.context,
+                                          {logits.view(), ids_view(targets), 1, true, loss.row(), lse.row()});
+    EXPECT_EQ(loss.get(0, 0), 0);
+    EXPECT_EQ(logits.get(0, 7), 0);
+    EXPECT_EQ(logits.get(0, 6), 0);
+    EXPECT_NEAR(loss.get(0, 1), std::log(10.0), 1e-6);
+    EXPECT_NEAR(loss.get(0, 2) / std::log1p(19 * std::exp(-10.0)), 1, 1e-3);
+    EXPECT_TRUE(std::isnan(loss.get(0, 3)) && std::isnan(logits.get(3, 0)) && std::isnan(lse.get(0, 3)));
+  });
+}
+
+TEST(CrossEntropyKernel, SameBitsForAnyNumberOfThreads) {
+  const auto one = cpu(1), three = cpu(3);
+  Matrix a(DType::f32, 40, 3001, 0, random_values(40 * 3001, 1, 3)), b = a, loss(DType::f32, 1, 40), lse = loss,
+                                                                     loss_b = loss, lse_b = loss;
+  auto targets = targets_with_gaps(40, 3001);
+  one.context.kernels->cross_entropy_rows(one.context, {a.view(), ids_view(targets), 1, true, loss.row(), lse.row()});
+  three.context.kernels->cross_entropy_rows(three.context,
+                                            {b.view(), ids_view(targets), 1, true, loss_b.row(), lse_b.row()});
+  EXPECT_EQ(a.memory(), b.memory());
+  EXPECT_EQ(loss.memory(), loss_b.memory());
+  EXPECT_EQ(lse.memory(), lse_b.memory());
+}
+
+}  // namespace
+}  // namespace loam

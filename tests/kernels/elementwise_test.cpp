@@ -1,0 +1,217 @@
+#include "tests/harness/expect_error.h"
+#include "tests/kernels/kernel_testing.h"
+
+namespace loam {
+namespace {
+
+using namespace testing;  // NOLINT
+
+View transposed(const Matrix& m) {
+  View v = m.view();
+  std::swap(v.shape[0], v.shape[1]);
+  std::swap(v.strides[0], v.strides[1]);
+  return v;
+}
+
+Values transposed(const Values& v, int64_t rows, int64_t cols) {
+  Values t(v.size());
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t c = 0; c < cols; ++c) t[static_cast<size_t>(c * rows + r)] = v[static_cast<size_t>(r * cols + c)];
+  }
+  return t;
+}
+
+// Correctly rounded results: every element must be exact.
+void expect_rounded(const Matrix& m, const Values& exact, const std::string& what) {
+  const Values actual = m.values();
+  for (size_t i = 0; i < exact.size(); ++i) {
+    const auto f = static_cast<float>(exact[i]);
+    const double expected =
+        m.dtype() == DType::f32 ? static_cast<double>(f) : static_cast<double>(static_cast<float>(Bf16(f)));
+    ASSERT_EQ(actual[i], expected) << what << " element " << i;
+  }
+  EXPECT_TRUE(m.intact()) << what;
+}
+
+TEST(ElementwiseKernel, FillWritesRowsAlone) {
+  const auto r = cpu(2);
+  for_each_target([&] {
+    for (const DType dtype : kFloats) {
+      for (const int64_t C : kSizes) {
+        Matrix m(dtype, 3, C, 4);
+        r.context.kernels->fill(r.context, {m.view(), 1.5f});
+        expect_rounded(m, Values(static_cast<size_t>(3 * C), 1.5), "fill");
+        r.context.kernels->fill(r.context, {transposed(m), -2.0f});
+        expect_rounded(m, Values(static_cast<size_t>(3 * C), -2), "fill transposed");
+      }
+    }
+  });
+  std::vector<int32_t> ids(100, 0);
+  r.context.kernels->fill(r.context, {ids_view(ids), -1});
+  EXPECT_EQ(ids, std::vector<int32_t>(100, -1));
+}
+
+TEST(ElementwiseKernel, CopyConvertsAndAdds) {
+  const auto r = cpu(2);
+  const KernelTable& k = *r.context.kernels;
+  for_each_target([&] {
+    for (const DType from : kFloats) {
+      for (const DType to : kFloats) {
+        for (const int64_t C : kSizes) {
+          const std::string what = fmt::format("{} to {} x {}", dtype_name(from), dtype_name(to), C);
+          Matrix in(from, 5, C, 3, random_values(5 * C, 1)), out(to, 5, C, 6), flat(to, 5, C);
+          k.copy(r.context, {in.view(), out.view()});
+          expect_rounded(out, in.values(), what);
+          k.copy(r.context, {in.view(), flat.view()});
+          expect_rounded(flat, in.values(), what + " contiguous");
+          Matrix turned(to, C, 5, 2);
+          k.copy(r.context, {transposed(in), turned.view()});
+          expect_rounded(turned, transposed(in.values(), 5, C), what + " transposed");
+          Values sum = out.values(), x = in.values();
+          for (int times = 0; times < 2; ++times) {
+            const Values before = out.values();
+            for (size_t i = 0; i < sum.size(); ++i) sum[i] = before[i] + x[i];
+            k.copy(r.context, {in.view(), out.view(), true});
+            expect_rounded(out, sum, what + " added");
+          }
+        }
+      }
+    }
+  });
+}
+
+TEST(ElementwiseKernel, CopyOfOtherTypesMovesBits) {
+  const auto r = cpu();
+  std::vector<int64_t> in{1, -2, int64_t{1} << 40, 4}, out(8, 7);
+  const View from{in.data(), DType::i64, {}, {4}, {1}}, to{out.data(), DType::i64, {}, {4}, {2}};
+  r.context.kernels->copy(r.context, {from, to});
+  EXPECT_EQ(out, (std::vector<int64_t>{1, 7, -2, 7, int64_t{1} << 40, 7, 4, 7}));
+  Matrix f(DType::f32, 1, 4);
+  EXPECT_LOAM_ERROR(r.context.kernels->copy(r.context, {from, f.row()}), ErrorCode::kInvalidArgument, "i64 to f32");
+  EXPECT_LOAM_ERROR(r.context.kernels->copy(r.context, {from, to, true}), ErrorCode::kInvalidArgument, "i64");
+}
+
+// Every bf16 there is, through f32 and back; and between each and the next, the values that decide the rounding.
+TEST(ElementwiseKernel, Bf16RoundsToNearestEven) {
+  std::vector<float> in;
+  std::vector<uint16_t> expected;
+  for (uint32_t bits = 0; bits < 0x10000; ++bits) {
+    const auto exact = std::bit_cast<float>(bits << 16);
+    in.push_back(exact);
+    expected.push_back(static_cast<uint16_t>(std::isnan(exact) ? bits | 0x40 : bits));
+    if ((bits & 0x7F80) == 0x7F80) continue;  // no number follows an infinity
+    const uint16_t next = static_cast<uint16_t>(bits + 1), even = static_cast<uint16_t>(bits & 1 ? bits + 1 : bits);
+    for (const auto& [low, to] : {std::pair<uint32_t, uint16_t>{0x0001, static_cast<uint16_t>(bits)},
+                                  {0x7FFF, static_cast<uint16_t>(bits)},
+                                  {0x8000, even},
+                                  {0x8001, next},
+                                  {0xFFFF, next}}) {
+      in.push_back(std::bit_cast<float>(bits << 16 | low));
+      expected.push_back(to);
+    }
+  }
+  const auto r = cpu(2);
+  for_each_target([&] {
+    std::vector<Bf16> out(in.size());
+    const auto n = static_cast<int64_t>(in.size());
+    r.context.kernels->copy(r.context,
+                            {View{in.data(), DType::f32, {}, {n}, {1}}, View{out.data(), DType::bf16, {}, {n}, {1}}});
+    int64_t wrong = 0;
+    for (size_t i = 0; i < in.size(); ++i) wrong += out[i].bits != expected[i];
+    EXPECT_EQ(wrong, 0);
+    std::vector<float> back(in.size());
+    r.context.kernels->copy(r.context,
+                            {View{out.data(), DType::bf16, {}, {n}, {1}}, View{back.data(), DType::f32, {}, {n}, {1}}});
+    wrong = 0;
+    for (size_t i = 0; i < in.size(); ++i) wrong += std::bit_cast<uint32_t>(back[i]) != uint32_t{out[i].bits} << 16;
+    EXPECT_EQ(wrong, 0);
+  });
+}
+
+TEST(ElementwiseKernel, AddAndScale) {
+  const auto r = cpu(2);
+  const KernelTable& k = *r.context.kernels;
+  for_each_target([&] {
+    for (const DType dtype : kFloats) {
+      for (const DType bias_type : kFloats) {
+        for (const int64_t C : kSizes) {
+          Matrix a(dtype, 5, C, 3, random_values(5 * C, 1)), b(bias_type, 5, C, 1, random_values(5 * C, 2));
+          Matrix bias(bias_type, 1, C, 0, random_values(C, 3)), out(dtype, 5, C, 2);
+          Values sum = a.values(), with_bias = a.values(), tripled = a.values();
+          const Values b_values = b.values(), bias_values = bias.values();
+          for (size_t i = 0; i < sum.size(); ++i) {
+            sum[i] += b_values[i];
+            with_bias[i] += bias_values[i % static_cast<size_t>(C)];
+            tripled[i] *= 3;
+          }
+          k.add(r.context, {a.view(), b.view(), out.view()});
+          expect_rounded(out, sum, "add");
+          k.add(r.context, {a.view(), bias.row(), out.view()});
+          expect_rounded(out, with_bias, "add of a bias");
+          k.scale(r.context, {a.view(), 3, out.view()});
+          expect_rounded(out, tripled, "scale");
+          k.add(r.context, {a.view(), b.view(), a.view()});
+          expect_rounded(a, sum, "add in place");
+        }
+      }
+    }
+  });
+}
+
+TEST(ElementwiseKernel, AddRepeatsOverTwoLeadingAxes) {
+  const auto r = cpu(2);
+  Matrix a(DType::f32, 6, 7, 0, random_values(42, 1)), b(DType::f32, 3, 7, 0, random_values(21, 2)),
+      out(DType::f32, 6, 7);
+  View a3 = a.view(), out3 = out.view();
+  for (View* v : {&a3, &out3}) {
+    v->shape = {2, 3, 7};
+    v->strides = {21, 7, 1};
+  }
+  r.context.kernels->add(r.context, {a3, b.view(), out3});
+  Values sum = a.values();
+  for (size_t i = 0; i < sum.size(); ++i) sum[i] += b.values()[i % 21];
+  expect_rounded(out, sum, "add");
+}
+
+TEST(ElementwiseKernel, SumRows) {
+  for_each_target([] {
+    for (const DType dtype : kFloats) {
+      for (const int64_t C : kSizes) {
+        for (const int64_t N : {1, 17, 65, 2000}) {
+          Matrix in(dtype, N, C, 3, random_values(N * C, 1)), out(DType::f32, 1, C, 0, random_values(C, 2));
+          Matrix other = out;
+          Values sum = out.values();
+          const Values x = in.values();
+          for (size_t i = 0; i < x.size(); ++i) sum[i % static_cast<size_t>(C)] += 2 * x[i];
+          const auto one = cpu(1), three = cpu(3);
+          for (int times = 0; times < 2; ++times) {
+            one.context.kernels->sum_rows(one.context, {in.view(), out.row(), true});
+            three.context.kernels->sum_rows(three.context, {in.view(), other.row(), true});
+          }
+          // At most N/64 + 64 additions in a chain; their errors add up like a random walk.
+          expect_close(out.values(), sum, 32 * unit_roundoff(DType::f32) * (N > 100 ? 4 : 1),
+                       fmt::format("{} x {}", N, C));
+          EXPECT_TRUE(out.intact());
+          EXPECT_EQ(out.memory(), other.memory()) << "1 and 3 threads";
+          one.context.kernels->sum_rows(one.context, {in.view(), other.row(), false});
+          EXPECT_NE(out.memory(), other.memory());
+        }
+      }
+    }
+  });
+}
+
+TEST(ElementwiseKernel, NothingIsFine) {
+  const auto r = cpu(2);
+  Matrix empty(DType::f32, 0, 5);
+  r.context.kernels->fill(r.context, {empty.view(), 1});
+  r.context.kernels->copy(r.context, {empty.view(), empty.view()});
+  r.context.kernels->add(r.context, {empty.view(), empty.view(), empty.view()});
+  Matrix sums(DType::f32, 1, 5, 0, Values(5, 2));
+  r.context.kernels->sum_rows(r.context, {empty.view(), sums.row()});
+  EXPECT_EQ(sums.values(), Values(5, 0));
+  EXPECT_TRUE(empty.intact());
+}
+
+}  // namespace
+}  // namespace loam
