@@ -34,8 +34,8 @@ run_ctest() {
   local build="build/$1" log="build/$1/ctest.log" status=0
   shift
   ctest --test-dir "$build" -j "$test_jobs" --output-on-failure "$@" >"$log" 2>&1 || status=$?
-  if ((status != 0)); then grep -v ' Passed ' "$log" | grep -v ' Start ' || true; fi
-  sed -n '/tests passed\|No tests were found/,$p' "$log"
+  # On failure all but the lines of the tests that passed, the closing lines among them.
+  if ((status != 0)); then grep -vE ' Passed | Start ' "$log" || true; else sed -n '/tests passed/,$p' "$log"; fi
   grep -q 'No tests were found' "$log" && status=1
   return "$status"
 }

@@ -15,5 +15,9 @@ list() {
     find . -path ./build -prune -o -type f \( -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' \) -print0
   fi
 }
-list | xargs -0 -r -n 16 -P 2 clang-format-14 --dry-run -Werror
+if ! said=$(list | xargs -0 -r clang-format-14 --dry-run -Werror 2>&1); then
+  echo "not as clang-format-14 writes them:"
+  grep -oE '^[^ :]+:[0-9]+' <<<"$said" | awk -F: '!seen[$1]++ { print "  " $1 ":" $2 }'
+  exit 1
+fi
 echo "format: no fault"
