@@ -3,6 +3,7 @@
 #include "loam/base/log.h"
 #include "loam/data/document.h"
 #include "tests/harness/temp_dir.h"
+#include "tests/harness/write_quickly.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace loam;
@@ -11,7 +12,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view bytes(reinterpret_cast<const char*>(data), size);
   for (const char* name : {"x.jsonl", "x.txt"}) {
     const Path path = directory / name;
-    write_file_atomic(path, bytes);
+    testing::write_quickly(path, bytes);
     try {
       DocumentReader reader({path}, {.text_key = "text", .separator = "--", .max_bad_share = 1});
       Document document;

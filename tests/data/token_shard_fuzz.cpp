@@ -6,6 +6,7 @@
 #include "loam/base/json.h"
 #include "loam/data/token_shard.h"
 #include "tests/harness/temp_dir.h"
+#include "tests/harness/write_quickly.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace loam;
@@ -28,8 +29,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                                   {"documents", documents},
                                   {"text_bytes", 0},
                                   {"shards", Json::Array{shard}}};
-  write_file_atomic(directory / "x.tok", bytes);
-  write_file_atomic(directory / "index.json", index.dump());
+  testing::write_quickly(directory / "x.tok", bytes);
+  testing::write_quickly(directory / "index.json", index.dump());
   try {
     const TokenSet set(directory.path());
     std::vector<int32_t> all(static_cast<size_t>(set.tokens()));
