@@ -44,9 +44,9 @@ TEST(Attention, MatchesReference) {
   check_op(attention_case({1, 1, 1, 1, 1, 8}, {}));
   check_op(attention_case({2, 5, 5, 2, 2, 8}, {}));
   check_op(attention_case({1, 7, 7, 6, 2, 16}, {}));
-  check_op(attention_case({1, 3, 9, 2, 1, 8}, {}));        // the last queries of a longer row
+  check_op(attention_case({1, 3, 9, 2, 1, 8}, {}));                  // the last queries of a longer row
   check_op(attention_case({2, 4, 6, 2, 1, 24}, {.causal = false}));  // no mask
-  check_op(attention_case({1, 70, 70, 1, 1, 8}, {}));      // more than one tile
+  check_op(attention_case({1, 70, 70, 1, 1, 8}, {}));                // more than one tile
   bench_op(attention_case({4, 256, 256, 12, 12, 64}, {}));
 }
 

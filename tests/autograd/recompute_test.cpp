@@ -1,0 +1,137 @@
+#include "loam/autograd/recompute.h"
+
+#include <gtest/gtest.h>
+
+#include "loam/autograd/tape.h"
+#include "loam/ops/activation.h"
+#include "loam/ops/basic.h"
+#include "loam/ops/linear.h"
+#include "loam/ops/linear_log_prob.h"
+#include "loam/ops/norm.h"
+#include "tests/harness/op_harness.h"
+#include "tests/harness/test_params.h"
+
+namespace loam::testing {
+namespace {
+
+enum class How { plain, segments, nested };
+
+// A small residual network with a weight used in every layer and a tied head; its segments are run in one of three
+// ways.
+struct Outcome {
+  Values loss, d_x, d_shared, d_head;
+  std::vector<int32_t> ready;
+  int64_t saved = 0, nodes = 0;
+  bool operator==(const Outcome&) const = default;
+};
+
+Outcome run(How how, DType dtype, bool halves = false) {
+  constexpr int64_t N = 6, C = 8, V = 11;
+  const ExecResources resources = guarded_resources(1);
+  const ExecContext& exec = resources.context;
+  TestParams params(exec);
+  auto param = [&](const Shape& shape, DType type, uint64_t site) {
+    return params.add(tensor_of(exec, shape, type, random_values(shape.product(), site, 0.5)));
+  };
+  const ParamRef shared = param({C, C}, dtype, 1), gain = param({C}, DType::f32, 2), head = param({V, C}, dtype, 3);
+
+  Tape tape;
+  Outcome out;
+  tape.on_param_ready([&](const ParamRef& p) { out.ready.push_back(p.index); });
+  const Context ctx(exec, &tape);
+  const Var x = tape.leaf(tensor_of(exec, {N, C}, dtype, random_values(N * C, 4)));
+  const Tensor targets = Tensor::from<int32_t>(*exec.arena, {N}, std::vector<int32_t>{1, 2, -1, 3, 10, 0});
+
+  const Segment branch = [&](const Context& c, const std::vector<Var>& in) {
+    return std::vector<Var>{ops::activation(c, ops::linear(c, in[0], shared), Activation::gelu)};
+  };
+  const Segment layer = [&](const Context& c, const std::vector<Var>& in) {
+    const Var h = ops::rms_norm(c, in[0], gain, 1e-5f);
+    const Var b = how == How::nested ? recompute(c, branch, {h})[0] : branch(c, {h})[0];
+    return std::vector<Var>{ops::add(c, in[0], b)};
+  };
+  const Segment loss = [&](const Context& c, const std::vector<Var>& in) {
+    return std::vector<Var>{ops::cross_entropy(c, in[0], head, targets, 0.2f).loss};
+  };
+  auto apply = [&](const Segment& segment, const Var& in) {
+    return how == How::plain ? segment(ctx, {in})[0] : recompute(ctx, segment, {in})[0];
+  };
+  Var h = apply(layer, x);
+  h = ops::add(ctx, h, x);  // x is used outside the segment too
+  h = apply(layer, apply(layer, h));
+  const Var root = apply(loss, h);
+  out.saved = tape.saved_bytes();
+  out.nodes = tape.size();
+  Tape::BackwardOptions options;
+  options.keep_weight_half = halves;
+  tape.backward(ctx, root, options);
+  if (halves) tape.backward_weights(ctx);
+  out.loss = values_of(root.value);
+  out.d_x = values_of(tape.grad(x));
+  out.d_shared = values_of(params.gradient(shared));
+  out.d_head = values_of(params.gradient(head));
+  EXPECT_EQ(tape.size(), 0);
+  EXPECT_EQ(resources.arena->broken_guards(), 0);
+  return out;
+}
+
+TEST(Recompute, BitEqualToTheDirectRun) {
+  for (DType dtype : {DType::f32, DType::bf16}) {
+    const Outcome plain = run(How::plain, dtype);
+    EXPECT_EQ(plain.nodes, 3 * 4 + 1 + 1);
+    for (How how : {How::segments, How::nested}) {
+      const Outcome other = run(how, dtype);
+      EXPECT_EQ(other.loss, plain.loss);
+      EXPECT_EQ(other.d_x, plain.d_x);
+      EXPECT_EQ(other.d_shared, plain.d_shared);
+      EXPECT_EQ(other.d_head, plain.d_head);
+      EXPECT_EQ(other.ready, plain.ready);  // each once, the shared ones after their last use
+      EXPECT_EQ(other.ready.size(), 3u);
+      EXPECT_EQ(other.nodes, 3 + 1 + 1);
+      // Only the inputs of the segments: four tensors of the stream.
+      EXPECT_EQ(other.saved, 4 * 6 * 8 * dtype_size(dtype));
+      EXPECT_GT(plain.saved, other.saved);
+    }
+  }
+}
+
+TEST(Recompute, WeightHalvesRunApart) {
+  const Outcome plain = run(How::plain, DType::f32), halves = run(How::nested, DType::f32, true);
+  EXPECT_EQ(halves.d_x, plain.d_x);
+  EXPECT_EQ(halves.d_shared, plain.d_shared);
+  EXPECT_EQ(halves.ready.size(), 3u);
+}
+
+// Results handed through, given twice, and cut into parts inside the segment.
+TEST(Recompute, ResultsThatShare) {
+  const ExecResources resources = guarded_resources();
+  Tape tape;
+  const Context ctx(resources.context, &tape);
+  const Var x = tape.leaf(tensor_of(ctx, {2, 4}, DType::f32, Values(8, 1.0)));
+  const Segment segment = [](const Context& c, const std::vector<Var>& in) {
+    const Var y = ops::scale(c, in[0], 3);
+    const std::vector<Var> parts = ops::split(c, ops::scale(c, in[0], 5), {1, 3});
+    return std::vector<Var>{in[0], y, y, parts[0], parts[1]};
+  };
+  const std::vector<Var> r = recompute(ctx, segment, {x});
+  EXPECT_EQ(r[0].id, x.id);
+  EXPECT_EQ(r[1].id, r[2].id);
+  Var loss = ops::sum(ctx, ops::add(ctx, r[1], r[2]));
+  loss = ops::add(ctx, loss, ops::sum(ctx, r[0]));
+  loss = ops::add(ctx, loss, ops::sum(ctx, ops::scale(ctx, r[3], 10)));
+  tape.backward(ctx, loss);
+  EXPECT_EQ(values_of(tape.grad(x)), (Values{57, 7, 7, 7, 57, 7, 7, 7}));
+}
+
+TEST(Recompute, WithoutATapeIsTheSegment) {
+  const ExecResources resources = guarded_resources();
+  const Context ctx(resources.context);
+  const Var x(tensor_of(ctx, {3}, DType::f32, Values{1, 2, 3}));
+  const Segment segment = [](const Context& c, const std::vector<Var>& in) {
+    return std::vector<Var>{ops::scale(c, in[0], 2)};
+  };
+  EXPECT_EQ(values_of(recompute(ctx, segment, {x})[0].value), (Values{2, 4, 6}));
+}
+
+}  // namespace
+}  // namespace loam::testing
