@@ -99,7 +99,7 @@ struct ReluSquared {
 // Calls body(function, null pointer of the element type).
 template <class Body>
 HWY_INLINE void chosen(Activation kind, DType dtype, Body&& body) {
-  const auto typed = [&](auto function) HWY_ATTR {
+  const auto typed = [&](auto function) LOAM_LOOP_BODY {
     dtype == DType::f32 ? body(function, static_cast<float*>(nullptr)) : body(function, static_cast<Bf16*>(nullptr));
   };
   switch (kind) {
@@ -117,9 +117,9 @@ HWY_INLINE void chosen(Activation kind, DType dtype, Body&& body) {
 }
 
 void activation_fwd_row(Activation kind, DType dtype, const void* x, void* out, int64_t n) {
-  chosen(kind, dtype, [&](auto f, auto* type) HWY_ATTR {
+  chosen(kind, dtype, [&](auto f, auto* type) LOAM_LOOP_BODY {
     using T = std::remove_pointer_t<decltype(type)>;
-    for_vectors(n, [&](int64_t i, auto width) HWY_ATTR {
+    for_vectors(n, [&](int64_t i, auto width) LOAM_LOOP_BODY {
       store(f.value(load(static_cast<const T*>(x) + i, width)), static_cast<T*>(out) + i, width);
     });
   });
@@ -127,9 +127,9 @@ void activation_fwd_row(Activation kind, DType dtype, const void* x, void* out, 
 
 void activation_bwd_row(Activation kind, DType dtype, const void* x, const void* d_out, void* d_x, bool add,
                         int64_t n) {
-  chosen(kind, dtype, [&](auto f, auto* type) HWY_ATTR {
+  chosen(kind, dtype, [&](auto f, auto* type) LOAM_LOOP_BODY {
     using T = std::remove_pointer_t<decltype(type)>;
-    for_vectors(n, [&](int64_t i, auto width) HWY_ATTR {
+    for_vectors(n, [&](int64_t i, auto width) LOAM_LOOP_BODY {
       const Vec slope = f.both(load(static_cast<const T*>(x) + i, width)).slope;
       store_or_add(hn::Mul(load(static_cast<const T*>(d_out) + i, width), slope), static_cast<T*>(d_x) + i, add, width);
     });
@@ -137,9 +137,9 @@ void activation_bwd_row(Activation kind, DType dtype, const void* x, const void*
 }
 
 void gated_fwd_row(Activation kind, DType dtype, const void* gate, const void* up, void* out, int64_t n) {
-  chosen(kind, dtype, [&](auto f, auto* type) HWY_ATTR {
+  chosen(kind, dtype, [&](auto f, auto* type) LOAM_LOOP_BODY {
     using T = std::remove_pointer_t<decltype(type)>;
-    for_vectors(n, [&](int64_t i, auto width) HWY_ATTR {
+    for_vectors(n, [&](int64_t i, auto width) LOAM_LOOP_BODY {
       const Vec g = load(static_cast<const T*>(gate) + i, width), u = load(static_cast<const T*>(up) + i, width);
       store(hn::Mul(f.value(g), u), static_cast<T*>(out) + i, width);
     });
@@ -148,9 +148,9 @@ void gated_fwd_row(Activation kind, DType dtype, const void* gate, const void* u
 
 void gated_bwd_row(Activation kind, DType dtype, const void* gate, const void* up, const void* d_out, void* d_gate,
                    void* d_up, bool add, int64_t n) {
-  chosen(kind, dtype, [&](auto f, auto* type) HWY_ATTR {
+  chosen(kind, dtype, [&](auto f, auto* type) LOAM_LOOP_BODY {
     using T = std::remove_pointer_t<decltype(type)>;
-    for_vectors(n, [&](int64_t i, auto width) HWY_ATTR {
+    for_vectors(n, [&](int64_t i, auto width) LOAM_LOOP_BODY {
       const Vec g = load(static_cast<const T*>(gate) + i, width), u = load(static_cast<const T*>(up) + i, width);
       const Vec d = load(static_cast<const T*>(d_out) + i, width);
       const ValueAndSlope v = f.both(g);

@@ -60,7 +60,7 @@ void take_row(const T* x, int64_t n, RowStats& stats) {
     stats.max = most;
     const Vec m = set(most == -kInfinity ? 0 : most);  // -inf - -inf is NaN
     const auto sums =
-        row_sums < kDot ? 2 : 1 > (count, [&](int64_t i, auto width, Vec* sum) HWY_ATTR {
+        row_sums < kDot ? 2 : 1 > (count, [&](int64_t i, auto width, Vec* sum) LOAM_LOOP_BODY {
                                 const Vec shifted = hn::Sub(keep(load(piece + i, width), width, -kInfinity), m);
                                 const Vec e = exp(shifted);
                                 sum[0] = hn::Add(sum[0], e);
@@ -77,8 +77,8 @@ template <class T>
 void softmax_gradient(T* x, int64_t n, float lse, float factor, int64_t target, float at_target) {
   const float kept = target >= 0 ? static_cast<float>(x[target]) : 0;
   const Vec l = set(lse), f = set(factor);
-  for_vectors(
-      n, [&](int64_t i, auto width) HWY_ATTR { store(hn::Mul(exp(hn::Sub(load(x + i, width), l)), f), x + i, width); });
+  for_vectors(n, [&](int64_t i, auto width)
+                     LOAM_LOOP_BODY { store(hn::Mul(exp(hn::Sub(load(x + i, width), l)), f), x + i, width); });
   // The sum is taken before rounding to T.
   if (target >= 0) x[target] = T(factor * std::exp(kept - lse) + at_target);
 }

@@ -27,23 +27,24 @@ HWY_INLINE void typed(DType dtype, void* p, F&& f) {
 }
 
 void fill_row(DType dtype, void* out, float value, int64_t n) {
-  typed(dtype, out, [&](auto* o) HWY_ATTR {
-    for_vectors(n, [&](int64_t i, auto width) HWY_ATTR { store(set(value), o + i, width); });
+  typed(dtype, out, [&](auto* o) LOAM_LOOP_BODY {
+    for_vectors(n, [&](int64_t i, auto width) LOAM_LOOP_BODY { store(set(value), o + i, width); });
   });
 }
 
 void copy_row(DType in_type, void* in, DType out_type, void* out, bool add, int64_t n) {
-  typed(in_type, in, [&](auto* x) HWY_ATTR {
-    typed(out_type, out, [&](auto* o) HWY_ATTR {
-      for_vectors(n, [&](int64_t i, auto width) HWY_ATTR { store_or_add(load(x + i, width), o + i, add, width); });
+  typed(in_type, in, [&](auto* x) LOAM_LOOP_BODY {
+    typed(out_type, out, [&](auto* o) LOAM_LOOP_BODY {
+      for_vectors(n,
+                  [&](int64_t i, auto width) LOAM_LOOP_BODY { store_or_add(load(x + i, width), o + i, add, width); });
     });
   });
 }
 
 void add_row(DType a_type, void* a, DType b_type, void* b, DType out_type, void* out, int64_t n) {
-  typed(a_type, a, [&](auto* x) HWY_ATTR {
-    typed(b_type, b, [&](auto* y) HWY_ATTR {
-      typed(out_type, out, [&](auto* o) HWY_ATTR {
+  typed(a_type, a, [&](auto* x) LOAM_LOOP_BODY {
+    typed(b_type, b, [&](auto* y) LOAM_LOOP_BODY {
+      typed(out_type, out, [&](auto* o) LOAM_LOOP_BODY {
         for_vectors(n, [&](int64_t i, auto width)
                            HWY_ATTR { store(hn::Add(load(x + i, width), load(y + i, width)), o + i, width); });
       });
@@ -52,10 +53,10 @@ void add_row(DType a_type, void* a, DType b_type, void* b, DType out_type, void*
 }
 
 void scale_row(DType in_type, void* in, float factor, DType out_type, void* out, int64_t n) {
-  typed(in_type, in, [&](auto* x) HWY_ATTR {
-    typed(out_type, out, [&](auto* o) HWY_ATTR {
-      for_vectors(
-          n, [&](int64_t i, auto width) HWY_ATTR { store(hn::Mul(load(x + i, width), set(factor)), o + i, width); });
+  typed(in_type, in, [&](auto* x) LOAM_LOOP_BODY {
+    typed(out_type, out, [&](auto* o) LOAM_LOOP_BODY {
+      for_vectors(n, [&](int64_t i, auto width)
+                         LOAM_LOOP_BODY { store(hn::Mul(load(x + i, width), set(factor)), o + i, width); });
     });
   });
 }
@@ -63,7 +64,7 @@ void scale_row(DType in_type, void* in, float factor, DType out_type, void* out,
 // to[c] (+)= the sum of `rows` rows, c of [begin, end).
 void sum_rows_part(DType dtype, void* from, int64_t rows, int64_t stride, float* to, bool add, int64_t begin,
                    int64_t end) {
-  typed(dtype, from, [&](auto* x) HWY_ATTR { sum_columns(x, rows, stride, to, add, begin, end); });
+  typed(dtype, from, [&](auto* x) LOAM_LOOP_BODY { sum_columns(x, rows, stride, to, add, begin, end); });
 }
 
 }  // namespace HWY_NAMESPACE

@@ -23,7 +23,8 @@ namespace HWY_NAMESPACE {
 // to[0 .. n) += from[0 .. n)
 template <class From, class To>
 HWY_INLINE void add_to(const From* from, To* to, int64_t n) {
-  for_vectors(n, [&](int64_t i, auto width) HWY_ATTR { store_or_add(load(from + i, width), to + i, true, width); });
+  for_vectors(n,
+              [&](int64_t i, auto width) LOAM_LOOP_BODY { store_or_add(load(from + i, width), to + i, true, width); });
 }
 
 template <class T>

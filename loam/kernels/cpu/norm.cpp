@@ -28,12 +28,12 @@ void rms_norm_fwd_of(const RmsNormFwdArgs& a, int64_t begin, int64_t end) {
   for (int64_t n = begin; n < end; ++n) {
     const T* x = a.x.ptr<T>() + n * in.stride;
     T* y = a.out.ptr<T>() + n * out.stride;
-    const float squares = row_sums<1>(C, [&](int64_t i, auto width, Vec* sum) HWY_ATTR {
+    const float squares = row_sums<1>(C, [&](int64_t i, auto width, Vec* sum) LOAM_LOOP_BODY {
                             const Vec v = load(x + i, width);
                             sum[0] = hn::MulAdd(v, v, sum[0]);
                           }).value[0];
     const float rstd = 1 / std::sqrt(squares / static_cast<float>(C) + a.eps);
-    for_vectors(C, [&](int64_t i, auto width) HWY_ATTR {
+    for_vectors(C, [&](int64_t i, auto width) LOAM_LOOP_BODY {
       store(hn::Mul(hn::Mul(load(x + i, width), set(rstd)), load(weight + i, width)), y + i, width);
     });
     if (a.rstd) a.rstd.ptr<float>()[n] = rstd;
@@ -55,13 +55,13 @@ void rms_norm_bwd_of(const RmsNormBwdArgs& a, int64_t begin, int64_t end, float*
     const Vec r = set(rstd);
     Vec mean_gh = hn::Zero(F32());
     if (d_x) {
-      const float gx = row_sums<1>(C, [&](int64_t i, auto width, Vec* sum) HWY_ATTR {
+      const float gx = row_sums<1>(C, [&](int64_t i, auto width, Vec* sum) LOAM_LOOP_BODY {
                          const Vec g = hn::Mul(load(d_y + i, width), load(weight + i, width));
                          sum[0] = hn::MulAdd(g, load(x + i, width), sum[0]);
                        }).value[0];
       mean_gh = set(gx * rstd / static_cast<float>(C));
     }
-    for_vectors(C, [&](int64_t i, auto width) HWY_ATTR {
+    for_vectors(C, [&](int64_t i, auto width) LOAM_LOOP_BODY {
       const Vec dy = load(d_y + i, width), h = hn::Mul(load(x + i, width), r);
       if (d_x) {
         const Vec g = hn::Mul(dy, load(weight + i, width));
@@ -81,18 +81,18 @@ void layer_norm_fwd_of(const LayerNormFwdArgs& a, int64_t begin, int64_t end) {
   for (int64_t n = begin; n < end; ++n) {
     const T* x = a.x.ptr<T>() + n * in.stride;
     T* y = a.out.ptr<T>() + n * out.stride;
-    const float mean =
-        row_sums<1>(C, [&](int64_t i, auto width, Vec* sum) HWY_ATTR { sum[0] = hn::Add(sum[0], load(x + i, width)); })
-            .value[0] /
-        static_cast<float>(C);
+    const float mean = row_sums<1>(C, [&](int64_t i, auto width, Vec* sum)
+                                          LOAM_LOOP_BODY { sum[0] = hn::Add(sum[0], load(x + i, width)); })
+                           .value[0] /
+                       static_cast<float>(C);
     const Vec m = set(mean);
-    const float squares = row_sums<1>(C, [&](int64_t i, auto width, Vec* sum) HWY_ATTR {
+    const float squares = row_sums<1>(C, [&](int64_t i, auto width, Vec* sum) LOAM_LOOP_BODY {
                             const Vec v = hn::Sub(keep(load(x + i, width), width, mean), m);
                             sum[0] = hn::MulAdd(v, v, sum[0]);
                           }).value[0];
     const float rstd = 1 / std::sqrt(squares / static_cast<float>(C) + a.eps);
     const Vec r = set(rstd);
-    for_vectors(C, [&](int64_t i, auto width) HWY_ATTR {
+    for_vectors(C, [&](int64_t i, auto width) LOAM_LOOP_BODY {
       const Vec h = hn::Mul(hn::Sub(load(x + i, width), m), r);
       const Vec b = bias ? load(bias + i, width) : hn::Zero(F32());
       store(hn::MulAdd(h, load(weight + i, width), b), y + i, width);
@@ -116,7 +116,7 @@ void layer_norm_bwd_of(const LayerNormBwdArgs& a, int64_t begin, int64_t end, fl
     const Vec m = set(a.mean.ptr<float>()[n]), r = set(a.rstd.ptr<float>()[n]);
     Vec mean_g = hn::Zero(F32()), mean_gh = hn::Zero(F32());
     if (d_x) {
-      const auto sums = row_sums<2>(C, [&](int64_t i, auto width, Vec* sum) HWY_ATTR {
+      const auto sums = row_sums<2>(C, [&](int64_t i, auto width, Vec* sum) LOAM_LOOP_BODY {
         const Vec g = hn::Mul(load(d_y + i, width), load(weight + i, width));
         sum[0] = hn::Add(sum[0], g);
         sum[1] = hn::MulAdd(g, hn::Mul(hn::Sub(load(x + i, width), m), r), sum[1]);
@@ -124,7 +124,7 @@ void layer_norm_bwd_of(const LayerNormBwdArgs& a, int64_t begin, int64_t end, fl
       mean_g = set(sums.value[0] / static_cast<float>(C));
       mean_gh = set(sums.value[1] / static_cast<float>(C));
     }
-    for_vectors(C, [&](int64_t i, auto width) HWY_ATTR {
+    for_vectors(C, [&](int64_t i, auto width) LOAM_LOOP_BODY {
       const Vec dy = load(d_y + i, width), h = hn::Mul(hn::Sub(load(x + i, width), m), r);
       if (d_x) {
         const Vec g = hn::Sub(hn::Mul(dy, load(weight + i, width)), mean_g);

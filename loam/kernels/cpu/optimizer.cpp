@@ -57,7 +57,7 @@ void adamw_chunk(const AdamwArgs& a, const StepState& state, int64_t begin, int6
   const float* gradient = a.gradient.ptr<float>() + begin;
   float *m = a.m.ptr<float>() + begin, *v = a.v.ptr<float>() + begin;
   Bf16* weight = a.weight ? a.weight.ptr<Bf16>() + begin : nullptr;
-  for_vectors(end - begin, [&](int64_t i, auto width) HWY_ATTR {
+  for_vectors(end - begin, [&](int64_t i, auto width) LOAM_LOOP_BODY {
     const Vec g = hn::Mul(load(gradient + i, width), set(state.gradient_scale));
     const Vec m_next = hn::MulAdd(beta1, load(m + i, width), hn::Mul(one_minus_beta1, g));
     const Vec v_next = hn::MulAdd(beta2, load(v + i, width), hn::Mul(hn::Mul(one_minus_beta2, g), g));

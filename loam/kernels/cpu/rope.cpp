@@ -53,7 +53,7 @@ HWY_INLINE void reduce_angles(int32_t position, const float* frequency, int64_t 
 
 // sin and cos of remainder + quadrant pi/2; the polynomials of Moshier's Cephes library (sinf, cosf), error 1e-7.
 HWY_INLINE void sin_cos(const float* remainder, const float* quadrant, int64_t count, float sign, Rotation& to) {
-  for_vectors(count, [&](int64_t k, auto width) HWY_ATTR {
+  for_vectors(count, [&](int64_t k, auto width) LOAM_LOOP_BODY {
     const F32 d;
     const Vec r = load(remainder + k, width), q = load(quadrant + k, width), r2 = hn::Mul(r, r);
     Vec s = hn::MulAdd(set(-1.9515295891e-4f), r2, set(8.3321608736e-3f));
@@ -90,7 +90,7 @@ HWY_INLINE void make_rotation(const RopeArgs& a, int32_t position, int64_t first
 template <class T>
 HWY_INLINE void rotate_half(const Rotation& r, const T* low, const T* high, T* out_low, T* out_high, int64_t count,
                             bool add) {
-  for_vectors(count, [&](int64_t k, auto width) HWY_ATTR {
+  for_vectors(count, [&](int64_t k, auto width) LOAM_LOOP_BODY {
     const Vec x = load(low + k, width), y = load(high + k, width);
     const Vec c = load(r.cos + k, width), s = load(r.sin + k, width);
     store_or_add(hn::NegMulAdd(y, s, hn::Mul(x, c)), out_low + k, add, width);
@@ -122,7 +122,7 @@ template <class T>
 HWY_INLINE void pass_rest(const T* in, T* out, int64_t count, bool add) {
   if (add) {
     for_vectors(count,
-                [&](int64_t i, auto width) HWY_ATTR { store_or_add(load(in + i, width), out + i, true, width); });
+                [&](int64_t i, auto width) LOAM_LOOP_BODY { store_or_add(load(in + i, width), out + i, true, width); });
   } else if (in != out) {
     std::memcpy(out, in, static_cast<size_t>(count) * sizeof(T));
   }

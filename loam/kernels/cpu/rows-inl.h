@@ -13,6 +13,11 @@
 
 #include "loam/kernels/cpu/simd-inl.h"
 
+// For the lambdas below: compiled for the instruction set at hand, and always part of the loop that calls them.
+#ifndef LOAM_LOOP_BODY
+#define LOAM_LOOP_BODY HWY_ATTR __attribute__((always_inline))
+#endif
+
 HWY_BEFORE_NAMESPACE();
 namespace loam {
 namespace HWY_NAMESPACE {
@@ -111,7 +116,7 @@ HWY_INLINE Vec keep(Vec v, Part part, float other) {
 template <class T>
 HWY_INLINE void sum_columns(const T* from, int64_t rows, int64_t stride, float* to, bool add, int64_t begin,
                             int64_t end) {
-  for_vectors(end - begin, [&](int64_t i, auto width) HWY_ATTR {
+  for_vectors(end - begin, [&](int64_t i, auto width) LOAM_LOOP_BODY {
     const T* column = from + begin + i;
     Vec sum = hn::Zero(F32());
     for (int64_t n = 0; n < rows; ++n) sum = hn::Add(sum, load(column + n * stride, width));
