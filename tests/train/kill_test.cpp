@@ -1,0 +1,150 @@
+// `loam train` as a process: killed at random moments, stopped by signals, on its command line.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <thread>
+
+#include "loam/base/clock.h"
+#include "loam/base/hash.h"
+#include "loam/base/philox.h"
+#include "loam/format/checkpoint.h"
+#include "tests/train/training_data.h"
+
+namespace loam {
+namespace {
+
+void sleep_seconds(double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
+
+class Process {
+ public:
+  explicit Process(std::vector<std::string> words, const Path& log) {
+    std::vector<char*> argv;
+    for (std::string& word : words) argv.push_back(word.data());
+    argv.push_back(nullptr);
+    pid_ = ::fork();
+    if (pid_ == 0) {
+      const int file = ::open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0666);
+      ::dup2(file, 1);
+      ::dup2(file, 2);
+      ::execv(argv[0], argv.data());
+      ::_exit(127);
+    }
+  }
+  void send(int signal) const { ::kill(pid_, signal); }
+  // As a shell says it: the exit status, or 128 + the signal.
+  int wait() const {
+    int status = 0;
+    ::waitpid(pid_, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  }
+
+ private:
+  pid_t pid_;
+};
+
+class ProcessTest : public ::testing::Test {
+ protected:
+  ProcessTest() {
+    testing::write_data(directory / "data");
+    TrainConfig config = testing::tiny_config();
+    config.steps = 300;
+    config.save_every = 10;
+    config.val_every = 50;
+    write_file_atomic(directory / "config.json", config_to_json(config).dump());
+  }
+  std::vector<std::string> command(const std::string& out, std::vector<std::string> more = {}) {
+    std::vector<std::string> words{LOAM_BINARY, "train",
+                                   "--config",  (directory / "config.json").string(),
+                                   "--data",    (directory / "data").string(),
+                                   "--out",     (directory / out).string(),
+                                   "--threads", "1"};
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+  Process start(const std::string& out, std::vector<std::string> more = {}) {
+    return Process(command(out, std::move(more)), directory / "log");
+  }
+  std::string log() const { return read_file(directory / "log"); }
+  std::string final_state(const std::string& out) const {
+    const auto newest = CheckpointStore(directory / out / "checkpoints").newest_complete();
+    if (!newest) return "none";
+    return fmt::format("{} {} {}", newest->step, hash_hex(read_file(newest->path / "model.safetensors")),
+                       hash_hex(read_file(newest->path / "optimizer.safetensors")));
+  }
+  // Until the run has a checkpoint, at most 60 s.
+  void wait_for_checkpoint(const std::string& out) const {
+    const Stopwatch watch;
+    while (CheckpointStore(directory / out / "checkpoints").list().empty() && watch.seconds() < 60) sleep_seconds(0.01);
+  }
+
+  testing::TempDir directory;
+};
+
+// Kills and restarts until the run ends; `kills` times at moments spread over the time that the whole run takes.
+TEST_F(ProcessTest, KilledAtRandomMomentsAndResumedEndsTheSame) {
+  const int kills = std::getenv("LOAM_SLOW") ? 20 : 5;
+  const Stopwatch watch;
+  ASSERT_EQ(start("whole").wait(), 0) << log();
+  const double whole = watch.seconds();
+  const PhiloxStream random{static_cast<uint64_t>(::getpid()), 5};
+  int killed = 0;
+  for (int i = 0; i < kills; ++i) {
+    const Process process = start("killed");
+    const double moment = whole * 2 / kills * static_cast<double>(random.uniform(static_cast<uint64_t>(i)));
+    SCOPED_TRACE(fmt::format("killed after {} s", moment));
+    sleep_seconds(moment);
+    process.send(SIGKILL);
+    const int status = process.wait();
+    ASSERT_TRUE(status == 128 + SIGKILL || status == 0) << log();
+    killed += status != 0;
+  }
+  EXPECT_GE(killed, kills / 2);
+  ASSERT_EQ(start("killed").wait(), 0) << log();
+  EXPECT_EQ(final_state("killed"), final_state("whole"));
+  const auto model = [&](const char* run) { return read_file(directory / run / "model" / "model.safetensors"); };
+  EXPECT_EQ(hash_hex(model("killed")), hash_hex(model("whole")));
+}
+
+TEST_F(ProcessTest, FirstSignalSavesAndSecondQuits) {
+  for (const int signal : {SIGINT, SIGTERM}) {
+    const std::string out = fmt::format("signal-{}", signal);
+    const Process process = start(out, {"--steps", "1000000", "--save-every", "5"});
+    wait_for_checkpoint(out);
+    process.send(signal);
+    EXPECT_EQ(process.wait(), 0) << log();
+    EXPECT_TRUE(std::filesystem::exists(directory / out / "model" / "config.json"));
+    EXPECT_NE(log().find("the same command goes on from there"), std::string::npos) << log();
+  }
+  // Rows and steps that take so long that the second signal comes first.
+  const Process process =
+      start("twice", {"--steps", "1000000", "--save-every", "1", "--batch", "40000", "--micro-batch", "2"});
+  sleep_seconds(1.5);
+  process.send(SIGINT);
+  sleep_seconds(0.2);
+  process.send(SIGINT);
+  EXPECT_EQ(process.wait(), 128 + SIGINT) << log();
+}
+
+TEST_F(ProcessTest, WrongUsageIsOneErrorAndStatusTwo) {
+  EXPECT_EQ(start("run", {"--stepps", "3"}).wait(), 2);
+  EXPECT_NE(log().find("error: unknown flag --stepps; did you mean --steps?"), std::string::npos) << log();
+  EXPECT_EQ(start("run", {"--set", "optimizer.lrr=3"}).wait(), 2);
+  EXPECT_NE(log().find("optimizer.lr"), std::string::npos) << log();
+  EXPECT_EQ(start("run", {"--steps", "many"}).wait(), 2);
+  EXPECT_FALSE(std::filesystem::exists(directory / "run"));
+}
+
+TEST_F(ProcessTest, DryRunSaysWhetherItFits) {
+  EXPECT_EQ(start("run", {"--dry-run"}).wait(), 0) << log();
+  EXPECT_NE(log().find("fits"), std::string::npos) << log();
+  EXPECT_EQ(start("run", {"--dry-run", "--set", "model.layers=4096", "--set", "model.dim=8192"}).wait(), 1) << log();
+  EXPECT_NE(log().find("does not fit"), std::string::npos) << log();
+  EXPECT_FALSE(std::filesystem::exists(directory / "run"));
+}
+
+}  // namespace
+}  // namespace loam

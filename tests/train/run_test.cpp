@@ -1,0 +1,230 @@
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
+
+#include <cmath>
+
+#include "loam/base/hash.h"
+#include "loam/base/interrupt.h"
+#include "loam/base/log.h"
+#include "loam/base/plot.h"
+#include "loam/train/trainer.h"
+#include "tests/harness/expect_error.h"
+#include "tests/train/training_data.h"
+
+namespace loam {
+namespace {
+
+using testing::tiny_config;
+
+std::vector<Json> records_of(const Path& run, const std::string& kind) {
+  std::vector<Json> records;
+  LineReader lines(open_input(run / "metrics.jsonl"));
+  for (std::string line; lines.next(line);) {
+    const Json record = Json::parse(line);
+    if (record.at("kind").as_string() == kind) records.push_back(record);
+  }
+  return records;
+}
+
+// The part of the metrics that does not depend on the clock: step, loss, rate, norm of every line.
+std::string curve_of(const Path& run) {
+  std::string curve;
+  for (const char* kind : {"train", "val"}) {
+    for (const Json& r : records_of(run, kind)) {
+      curve += fmt::format("{} {} {}", kind, r.at("step").as_int(), r.at("loss").dump());
+      if (const Json* lr = r.find("lr")) curve += " " + lr->dump() + " " + r.at("grad_norm").dump();
+      curve += "\n";
+    }
+  }
+  return curve;
+}
+
+std::string final_state(const Path& run) {
+  const auto newest = CheckpointStore(run / "checkpoints").newest_complete();
+  if (!newest) return "none";
+  return fmt::format("{} {} {}", newest->step, hash_hex(read_file(newest->path / "model.safetensors")),
+                     hash_hex(read_file(newest->path / "optimizer.safetensors")));
+}
+
+class RunTest : public ::testing::Test {
+ protected:
+  RunTest() {
+    set_log_level(LogLevel::kError);
+    clear_interrupt();
+    testing::write_data(directory / "data");
+    write_file_atomic(directory / "data" / "tokenizer.json", "{\"a tokenizer\": true}");
+    config.data.path = (directory / "data").string();
+  }
+  ~RunTest() override {
+    clear_interrupt();
+    set_log_level(LogLevel::kInfo);
+  }
+
+  RunOptions options(const std::string& name) {
+    RunOptions o;
+    o.out = directory / name;
+    return o;
+  }
+  RunSummary run(const RunOptions& o) { return run_training(resources.context, config, o); }
+
+  testing::TempDir directory;
+  TrainConfig config = tiny_config();
+  ExecResources resources = make_exec_resources(Device{}, 1);
+};
+
+TEST_F(RunTest, LeavesEverythingThatIsPromised) {
+  config.sample_every = 20;
+  RunOptions o = options("run");
+  o.version = "1.2.3";
+  o.command_line = {"loam", "train"};
+  o.sample = [](const Model& model) { return fmt::format("{} layers", model.config().layers); };
+  const RunSummary summary = run(o);
+  EXPECT_EQ(summary.steps, 40);
+  EXPECT_FALSE(summary.interrupted);
+  TrainConfig read;
+  config_from_json(read, Json::parse(read_file(o.out / "config.json")));
+  EXPECT_TRUE(config_diff(config_to_json(read), config_to_json(derive(config))).empty());
+  EXPECT_EQ(records_of(o.out, "train").size(), 40u);
+  EXPECT_EQ(records_of(o.out, "val").size(), 4u);
+  EXPECT_EQ(records_of(o.out, "sample").size(), 2u);
+  EXPECT_EQ(records_of(o.out, "sample")[0].at("text").as_string(), "2 layers");
+  EXPECT_EQ(records_of(o.out, "start")[0].at("version").as_string(), "1.2.3");
+  EXPECT_EQ(records_of(o.out, "train")[0].at("lr").as_double(), 0);
+  EXPECT_EQ(CheckpointStore(o.out / "checkpoints").list().size(), 2u);
+  const Json state = read_checkpoint_state(CheckpointStore(o.out / "checkpoints").newest_complete()->path);
+  EXPECT_EQ(state.at("extra").at("command").as_array().size(), 2u);
+  EXPECT_EQ(state.at("threads").as_int(), 1);
+  EXPECT_EQ(read_file(o.out / "model" / "tokenizer.json"), "{\"a tokenizer\": true}");
+  const Model model = load_model(resources.context, o.out / "model", DType::f32);
+  EXPECT_EQ(model.config().layers, 2);
+  if (gnuplot_available()) {
+    EXPECT_TRUE(read_file(o.out / "loss.png").starts_with("\x89PNG"));
+  }
+
+  // A second time there is nothing left to do.
+  const std::string before = final_state(o.out);
+  EXPECT_EQ(run(o).steps, 40);
+  EXPECT_EQ(final_state(o.out), before);
+  EXPECT_EQ(records_of(o.out, "val").size(), 4u);
+}
+
+TEST_F(RunTest, InterruptedAndResumedIsTheSameRun) {
+  run(options("whole"));
+  for (const int64_t stop : {1, 7, 10, 20, 39}) {
+    config.sample_every = 1;
+    RunOptions o = options(fmt::format("stopped-{}", stop));
+    int64_t step = 0;
+    o.sample = [&](const Model&) {
+      if (++step == stop) request_interrupt();
+      return std::string("x");
+    };
+    const RunSummary first = run(o);
+    EXPECT_TRUE(first.interrupted);
+    EXPECT_EQ(first.steps, stop);
+    EXPECT_TRUE(std::filesystem::exists(o.out / "model" / "model.safetensors"));
+    clear_interrupt();
+    EXPECT_FALSE(run(o).interrupted);
+    EXPECT_EQ(final_state(o.out), final_state(directory / "whole"));
+    EXPECT_EQ(curve_of(o.out), curve_of(directory / "whole")) << "stopped after " << stop;
+    const auto train = records_of(o.out, "train");
+    for (size_t i = 1; i < train.size(); ++i) {
+      EXPECT_GE(train[i].at("time").as_double(), train[i - 1].at("time").as_double());
+    }
+  }
+}
+
+TEST_F(RunTest, AFullDiskDuringASaveLeavesTheLastGoodCheckpoint) {
+  run(options("whole"));
+  ASSERT_NE(::signal(SIGXFSZ, SIG_IGN), SIG_ERR);
+  rlimit unlimited;
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &unlimited), 0);
+  config.sample_every = 1;
+  RunOptions o = options("full");
+  int64_t step = 0;
+  o.sample = [&](const Model&) {
+    // From step 15 on no file may grow beyond 20 kB: metrics can be written, a checkpoint cannot.
+    rlimit small = unlimited;
+    small.rlim_cur = 20000;
+    if (++step == 15) ::setrlimit(RLIMIT_FSIZE, &small);
+    return std::string("x");
+  };
+  EXPECT_LOAM_ERROR(run(o), ErrorCode::kIo, "safetensors");
+  ::setrlimit(RLIMIT_FSIZE, &unlimited);
+  const auto newest = CheckpointStore(o.out / "checkpoints").newest_complete();
+  ASSERT_TRUE(newest);
+  EXPECT_EQ(newest->step, 10);
+  run(o);
+  EXPECT_EQ(final_state(o.out), final_state(directory / "whole"));
+  EXPECT_EQ(curve_of(o.out), curve_of(directory / "whole"));
+}
+
+TEST_F(RunTest, ATornCheckpointIsPassedOver) {
+  run(options("whole"));
+  RunOptions o = options("torn");
+  run(o);
+  std::filesystem::remove(CheckpointStore(o.out / "checkpoints").newest_complete()->path / "MANIFEST.json");
+  run(o);
+  EXPECT_EQ(final_state(o.out), final_state(directory / "whole"));
+}
+
+TEST_F(RunTest, ALossThatIsNoNumberStopsTheRun) {
+  config.optimizer.lr = 3e38;  // the first step takes the weights to the end of f32
+  config.optimizer.warmup_steps = 0;
+  const RunOptions o = options("diverged");
+  EXPECT_LOAM_ERROR(run(o), ErrorCode::kInvalidArgument, "step 2 (samples 4 to 7)");
+  ASSERT_EQ(records_of(o.out, "stopped").size(), 1u);
+  EXPECT_EQ(records_of(o.out, "stopped")[0].at("first_sample").as_int(), 4);
+}
+
+TEST_F(RunTest, NothingIsOverwrittenUnlessForced) {
+  std::filesystem::create_directory(directory / "foreign");
+  write_file_atomic(directory / "foreign" / "thesis.txt", "mine");
+  EXPECT_LOAM_ERROR(run(options("foreign")), ErrorCode::kAlreadyExists, "holds no run of loam");
+  EXPECT_EQ(read_file(directory / "foreign" / "thesis.txt"), "mine");
+
+  RunOptions o = options("run");
+  run(o);
+  const std::string before = final_state(o.out);
+  o.resume = RunOptions::Resume::never;
+  EXPECT_LOAM_ERROR(run(o), ErrorCode::kAlreadyExists, "--force");
+  config.seed = 5;
+  EXPECT_LOAM_ERROR(run(options("run")), ErrorCode::kInvalidArgument, "seed: 1 -> 5");
+  EXPECT_EQ(final_state(o.out), before);
+  o.force = true;
+  run(o);
+  EXPECT_NE(final_state(o.out), before);
+  EXPECT_EQ(records_of(o.out, "train").size(), 40u);
+}
+
+TEST_F(RunTest, ResumesFromAGivenCheckpoint) {
+  RunOptions o = options("run");
+  run(o);
+  const std::string whole = final_state(o.out), curve = curve_of(o.out);
+  o.resume_from = o.out / "checkpoints" / "step-00000030/";
+  EXPECT_LOAM_ERROR(run(o), ErrorCode::kAlreadyExists, "later checkpoints");
+  o.force = true;
+  run(o);
+  EXPECT_EQ(final_state(o.out), whole);
+  EXPECT_EQ(curve_of(o.out), curve);
+
+  RunOptions elsewhere = options("branch");
+  elsewhere.resume_from = o.out / "checkpoints" / "step-00000030";
+  run(elsewhere);
+  EXPECT_EQ(final_state(elsewhere.out), whole);
+  EXPECT_EQ(records_of(elsewhere.out, "train").size(), 10u);
+  elsewhere.resume_from = o.out / "nowhere";
+  EXPECT_LOAM_ERROR(run(elsewhere), ErrorCode::kBadFormat, "nowhere");
+}
+
+TEST_F(RunTest, SaysWhatIsWrongWithTheDataBeforeWriting) {
+  config.data.path = (directory / "no-such-data").string();
+  EXPECT_LOAM_ERROR(run(options("run")), ErrorCode::kNotFound, "loam data tokenize");
+  config.data.path = (directory / "data").string();
+  config.model.vocab_size = 60;
+  EXPECT_LOAM_ERROR(run(options("run")), ErrorCode::kInvalidArgument, "model.vocab_size is 60");
+  EXPECT_FALSE(std::filesystem::exists(directory / "run"));
+}
+
+}  // namespace
+}  // namespace loam
