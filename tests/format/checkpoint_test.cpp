@@ -12,6 +12,7 @@
 #include <fstream>
 #include <random>
 
+#include "loam/base/clock.h"
 #include "loam/base/log.h"
 #include "loam/format/safetensors.h"
 #include "tests/harness/expect_error.h"
@@ -251,13 +252,16 @@ pid_t start_saving(CheckpointStore& store, int64_t first_step, int write_end) {
 TEST_F(Checkpoint, AKillAtAnyMomentLeavesACompleteOne) {
   std::mt19937 random(1);
   int64_t told = 0;
+  const Stopwatch watch;
   save(store_, 0, 50'000);
+  // Long enough for a few saves on this machine, and as likely to hit each moment of one.
+  const auto longest = static_cast<useconds_t>(4e6 * watch.seconds() + 20'000);
   for (int kill = 0; kill < 20; ++kill) {
     int ends[2];
     ASSERT_EQ(::pipe(ends), 0);
     const pid_t child = start_saving(store_, told + 1, ends[1]);
     ::close(ends[1]);
-    ::usleep(std::uniform_int_distribution<useconds_t>(1'000, 60'000)(random));
+    ::usleep(std::uniform_int_distribution<useconds_t>(1'000, longest)(random));
     ::kill(child, SIGKILL);
     int status = 0;
     ::waitpid(child, &status, 0);
