@@ -55,6 +55,7 @@ class RunTest : public ::testing::Test {
     testing::write_data(directory / "data");
     write_file_atomic(directory / "data" / "tokenizer.json", "{\"a tokenizer\": true}");
     config.data.path = (directory / "data").string();
+    config.val_every = 20;
   }
   ~RunTest() override {
     clear_interrupt();
@@ -86,7 +87,7 @@ TEST_F(RunTest, LeavesEverythingThatIsPromised) {
   config_from_json(read, Json::parse(read_file(o.out / "config.json")));
   EXPECT_TRUE(config_diff(config_to_json(read), config_to_json(derive(config))).empty());
   EXPECT_EQ(records_of(o.out, "train").size(), 40u);
-  EXPECT_EQ(records_of(o.out, "val").size(), 4u);
+  EXPECT_EQ(records_of(o.out, "val").size(), 2u);
   EXPECT_EQ(records_of(o.out, "sample").size(), 2u);
   EXPECT_EQ(records_of(o.out, "sample")[0].at("text").as_string(), "2 layers");
   EXPECT_EQ(records_of(o.out, "start")[0].at("version").as_string(), "1.2.3");
@@ -106,12 +107,12 @@ TEST_F(RunTest, LeavesEverythingThatIsPromised) {
   const std::string before = final_state(o.out);
   EXPECT_EQ(run(o).steps, 40);
   EXPECT_EQ(final_state(o.out), before);
-  EXPECT_EQ(records_of(o.out, "val").size(), 4u);
+  EXPECT_EQ(records_of(o.out, "val").size(), 2u);
 }
 
 TEST_F(RunTest, InterruptedAndResumedIsTheSameRun) {
   run(options("whole"));
-  for (const int64_t stop : {1, 7, 10, 20, 39}) {
+  for (const int64_t stop : {1, 10, 27}) {
     config.sample_every = 1;
     RunOptions o = options(fmt::format("stopped-{}", stop));
     int64_t step = 0;
