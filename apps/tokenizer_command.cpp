@@ -52,7 +52,12 @@ int train(const TrainOptions& o, const CommonFlags& flags) {
   count();
   progress.finish();
   LOAM_CHECK(trainer.total_bytes() > 0, "tokenizer train: the input holds no text");
-  const Tokenizer tokenizer(make_bpe_model(trainer.train(), o.specials, parse_pretokenizer(o.pattern)));
+  BpeModel model = make_bpe_model(trainer.train(), o.specials, parse_pretokenizer(o.pattern));
+  // The token between documents also starts every text: docs/decisions/0002.
+  for (const SpecialToken& special : model.specials) {
+    if (special.text == "<|endoftext|>") model.bos_id = special.id;
+  }
+  const Tokenizer tokenizer(std::move(model));
   save_tokenizer(tokenizer, directory.path());
   directory.commit();
   Json report;

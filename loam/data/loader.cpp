@@ -87,7 +87,9 @@ void mask_documents(const TokenSet& set, int64_t begin, std::span<int32_t> targe
       first_key[static_cast<size_t>(t)] = static_cast<int32_t>(first);
       positions[static_cast<size_t>(t)] = static_cast<int32_t>(t - first);
     }
-    if (end <= T) targets[static_cast<size_t>(end - 1)] = -1;
+    // The first token of the next document says nothing of it if it is the token that ends the text.
+    if (end <= T && targets[static_cast<size_t>(end - 1)] != set.info().end_of_text)
+      targets[static_cast<size_t>(end - 1)] = -1;
     first = stop;
   }
 }

@@ -16,8 +16,8 @@ namespace loam {
 struct TokenBatch {
   int64_t rows = 0, length = 0;
   std::vector<int32_t> tokens;
-  std::vector<int32_t>
-      targets;  // the next token; -1 where there is none to learn (across a document's end when documents are masked)
+  std::vector<int32_t> targets;  // the next token; -1 where there is none to learn (across a document's end when
+                                 // documents are masked, unless the next token is the one that ends a text)
   std::vector<int32_t>
       first_key;  // index in the row of the first token of the same document (0 everywhere without document masking)
   std::vector<int32_t>

@@ -3,8 +3,8 @@
 // A shard file, all little-endian: 64-byte header {8 bytes "LOAMTOK1", u32 bytes per token (2 or 4), u32 0, u64 tokens,
 // u64 documents, u64 XXH3-64 of all that follows the header, 24 bytes 0}, then the tokens, padding with 0 to 8 bytes,
 // then `documents` u64: the index of each document's first token in this shard, ascending, the first 0. No document is
-// cut by the end of a shard. Each ends with the tokenizer's end-of-text token. 2 bytes a token if the vocabulary has at
-// most 65,536 ids.
+// cut by the end of a shard. What tokens stand at a document's ends is the writer's business. 2 bytes a token if the
+// vocabulary has at most 65,536 ids.
 #pragma once
 
 #include <cstdint>

@@ -136,13 +136,14 @@ struct Batch {
 // The two sets, and what is needed to give one of them a document if it got none.
 class SplitWriter {
  public:
-  SplitWriter(Path directory, TokenSetInfo info, bool split)
-      : directory_(std::move(directory)), info_(std::move(info)), end_of_text_(info_.end_of_text), split_(split) {}
+  SplitWriter(Path directory, TokenSetInfo info, int32_t begin, bool split)
+      : directory_(std::move(directory)), info_(std::move(info)), begin_(begin), split_(split) {}
 
   void add(const Item& item) {
     ids_.clear();
+    if (begin_ >= 0) ids_.push_back(begin_);
     for (const auto& ids : item.ids) ids_.insert(ids_.end(), ids.begin(), ids.end());
-    ids_.push_back(end_of_text_);
+    if (begin_ != info_.end_of_text) ids_.push_back(info_.end_of_text);
     const auto bytes = static_cast<int64_t>(item.text.size());
     if (item.hash < lowest_hash_ || count(item.part) + count(other(item.part)) == 0) {
       lowest_hash_ = item.hash;
@@ -202,7 +203,7 @@ class SplitWriter {
 
   Path directory_;
   TokenSetInfo info_;
-  int32_t end_of_text_;
+  int32_t begin_;  // the token in front of each document, -1 for none
   bool split_;
   std::optional<TokenSetWriter> writers_[2];
   int64_t counts_[2] = {};
@@ -259,7 +260,7 @@ TokenizeResult tokenize_documents(const Tokenizer& tokenizer, const TokenizeOpti
   AtomicDirectory directory(out, options.force);
   TokenizeResult result;
   {
-    SplitWriter writer(directory.path(), info, options.val_fraction > 0);
+    SplitWriter writer(directory.path(), info, tokenizer.bos_id(), options.val_fraction > 0);
     run_pipeline(tokenizer, options, reader, writer);
     result = writer.finish();
   }

@@ -28,13 +28,14 @@ struct TokenizeResult {
 };
 
 // Writes `out`/train and, with val_fraction > 0, `out`/val, and a copy of the tokenizer (`out`/tokenizer.json); `out`
-// appears whole or not at all. Special tokens in the text are ordinary text. Each document is followed by the
-// end-of-text token; one without text is left out. Byte-equal for any number of threads. With val_fraction > 0 both
-// parts are non-empty: if the hash leaves one without documents, the document of lowest hash moves; a single document
-// is cut in two at the line end nearest the fraction (validation last), or at a character if it is one line. Memory: a
-// few MB a thread, and the longest document. Errors: the reader's; {kAlreadyExists} without `force`; {kInvalidArgument}
-// for no documents, a tokenizer without end-of-text token, or a fraction outside [0, 1); {kInterrupted} after Ctrl-C.
-// Nothing is left behind.
+// appears whole or not at all. Special tokens in the text are ordinary text. Each document begins with the
+// token that the tokenizer puts in front of every text, if it has one, and ends with the end-of-text token, unless that
+// is the same one, which then begins the next document (docs/decisions/0002). A document without text is left out.
+// Byte-equal for any number of threads. With val_fraction > 0 both parts are non-empty: if the hash leaves one without
+// documents, the document of lowest hash moves; a single document is cut in two at the line end nearest the fraction
+// (validation last), or at a character if it is one line. Memory: a few MB a thread, and the longest document. Errors:
+// the reader's; {kAlreadyExists} without `force`; {kInvalidArgument} for no documents, a tokenizer without end-of-text
+// token, or a fraction outside [0, 1); {kInterrupted} after Ctrl-C. Nothing is left behind.
 TokenizeResult tokenize_documents(const Tokenizer& tokenizer, const TokenizeOptions& options, const Path& out);
 
 }  // namespace loam

@@ -11,7 +11,8 @@ namespace loam {
 struct SamplingOptions {
   double temperature = 1;  // 0: the most likely token (the lowest id of equals)
   int64_t top_k = 0;       // keep the k most likely; 0: all
-  double top_p = 1;  // then the smallest set of most likely tokens whose mass is at least p (Holtzman et al. 2020)
+  double top_p = 1;  // then the smallest set of most likely tokens whose share of what is left is at least p (Holtzman
+                     // et al. 2020)
   double min_p = 0;  // then those with at least this share of the most likely one's probability
   uint64_t seed = 0;
 };

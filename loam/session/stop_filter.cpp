@@ -14,8 +14,13 @@ StopFilter::StopFilter(std::vector<std::string> stops) : stops_(std::move(stops)
 std::string StopFilter::push(std::string_view text) {
   if (stopped_) return {};
   held_ += text;
-  size_t cut = std::string::npos;
-  for (const std::string& stop : stops_) cut = std::min(cut, held_.find(stop));
+  size_t cut = std::string::npos, end = std::string::npos;
+  for (const std::string& stop : stops_) {
+    const size_t at = held_.find(stop);
+    if (at == std::string::npos || std::pair(at + stop.size(), at) >= std::pair(end, cut)) continue;
+    cut = at;
+    end = at + stop.size();
+  }
   if (cut != std::string::npos) {
     stopped_ = true;
     held_.resize(cut);

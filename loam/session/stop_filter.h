@@ -7,8 +7,8 @@
 
 namespace loam {
 
-// Lets text through up to the first stop string (the earliest; of those that start together, any: the text before is
-// the same), holding back only what may still become one.
+// Lets text through up to the stop string that is complete first (of those that end together, the longest), holding
+// back only what may still become one. The result does not depend on how the text is cut into pushes.
 class StopFilter {
  public:
   // Error{kInvalidArgument} for an empty stop string.

@@ -115,9 +115,10 @@ TEST_F(Documents, LoneSurrogatesAndBadBytesBecomeReplacementCharacters) {
 
 TEST_F(Documents, BadLinesAreCountedAndSkipped) {
   using namespace std::string_view_literals;
-  const Path path = file("d.jsonl",
-                         "{\"text\":\"good\"}\n{\"text\":\n[1]\n{\"txt\":\"x\"}\n{\"text\":\"a\",\"text\":5}\nplain words\n"
-                         "{\"text\":\"a\0b\"}\n\0\n{\"text\":\"good too\"}\n"sv);
+  const Path path =
+      file("d.jsonl",
+           "{\"text\":\"good\"}\n{\"text\":\n[1]\n{\"txt\":\"x\"}\n{\"text\":\"a\",\"text\":5}\nplain words\n"
+           "{\"text\":\"a\0b\"}\n\0\n{\"text\":\"good too\"}\n"sv);
   EXPECT_EQ(texts({path}), (Texts{"good", "good too"}));
   EXPECT_EQ(bad_, 7);
 }

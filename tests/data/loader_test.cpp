@@ -139,6 +139,23 @@ TEST(Loader, AnyCutOfTheSamplesIsTheSame) {
   }
 }
 
+// A document that begins with the end of text tells the one before it that it ends, and nothing else.
+TEST(Loader, TheLabelAtASeamIsTheEndOfText) {
+  const TempDir directory;
+  TokenSetWriter writer(directory / "s", {"", 100, 9, 0, 0, 0});
+  writer.add(Ids{9, 1, 2}, 2);
+  writer.add(Ids{9, 3}, 1);
+  writer.add(Ids{9, 4, 5, 6}, 3);
+  writer.finish();
+  const Loader loader(std::make_shared<const TokenSet>(directory / "s"),
+                      {.length = 8, .mask_documents = true, .shuffle = false, .seed = 0});
+  TokenBatch batch;
+  loader.fill(0, 1, batch);
+  EXPECT_EQ(batch.tokens, (Ids{9, 1, 2, 9, 3, 9, 4, 5}));
+  EXPECT_EQ(batch.targets, (Ids{1, 2, 9, 3, 9, 4, 5, 6}));
+  EXPECT_EQ(batch.first_key, (Ids{0, 0, 0, 3, 3, 5, 5, 5}));
+}
+
 // Rows of 4: documents of length T, 1, T + 1, and ends on, before and behind a row's edge.
 TEST(Loader, DocumentsAreKeptApart) {
   const TempDir directory;

@@ -119,6 +119,19 @@ TEST_F(Tokenize, IdsByHand) {
   EXPECT_EQ(load_tokenizer(directory_ / "out").fingerprint(), tokenizer_.fingerprint());
 }
 
+// Where the tokenizer puts the end of text in front of every text, it stands between documents once.
+TEST_F(Tokenize, DocumentsBeginWithTheTokenThatBeginsTexts) {
+  BpeModel model = make_bpe_model({{'t', 'h'}, {256, 'e'}}, {kEnd}, Pretokenizer::kGpt2);
+  model.bos_id = 258;
+  tokenizer_ = Tokenizer(std::move(model));
+  run(file("d.jsonl", json_lines({"the cat", "ath"})), "out");
+  const TokenSet set(directory_ / "out" / "train");
+  std::vector<int32_t> ids(static_cast<size_t>(set.tokens()));
+  set.read(0, ids);
+  EXPECT_EQ(ids, (std::vector<int32_t>{258, 257, ' ', 'c', 'a', 't', 258, 'a', 256}));
+  EXPECT_EQ(set.document_begin(1), 6);
+}
+
 TEST_F(Tokenize, SpecialTokensInTheTextAreText) {
   const Texts texts = {"a<|endoftext|>b", kEnd};
   run(file("d.jsonl", json_lines(texts)), "out");

@@ -62,8 +62,8 @@ TEST(Sampler, CutsKeepTheSetThatTheDefinitionKeeps) {
   check({.top_p = 0.43}, {2});
   check({.top_p = 0.45}, {2, 5});
   check({.top_p = 0.80}, {0, 2, 5});
-  check({.min_p = 0.5}, {2, 5});  // at least half of 0.432
-  check({.top_k = 3, .top_p = 0.5}, {2, 5});
+  check({.min_p = 0.5}, {2, 5});           // at least half of 0.432
+  check({.top_k = 3, .top_p = 0.5}, {2});  // 0.506 of the three that are left
 }
 
 TEST(Sampler, GreedyTakesTheLowestOfEqualsAndReportsTheModelsLogProb) {
