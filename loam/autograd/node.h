@@ -9,13 +9,15 @@
 
 namespace loam {
 
-// What a node may ask during its backward pass. Inputs, outputs and parameters are numbered as they were given to Tape::record.
+// What a node may ask during its backward pass. Inputs, outputs and parameters are numbered as they were given to
+// Tape::record.
 class BackwardScope {
  public:
   virtual ~BackwardScope() = default;
   // The gradient that arrived at an output; an empty Tensor if none did.
   virtual Tensor output_grad(int output) = 0;
-  // Where to put the gradient of an input (its shape and dtype); false if nobody wants it. Ask once per input and then write it.
+  // Where to put the gradient of an input (its shape and dtype); false if nobody wants it. Ask once per input and then
+  // write it.
   virtual GradTarget input_grad(int input) = 0;
   // Instead of input_grad: the gradient of the input is this tensor, shared and not copied where possible.
   virtual void pass_input_grad(int input, const Tensor& gradient) = 0;
@@ -23,7 +25,8 @@ class BackwardScope {
   virtual GradTarget param_grad(int param) = 0;
 };
 
-// A node keeps what it needs as plain members (Tensor, ParamRef), never a weight tensor itself, so that kept memory can be seen.
+// A node keeps what it needs as plain members (Tensor, ParamRef), never a weight tensor itself, so that kept memory can
+// be seen.
 class Node {
  public:
   virtual ~Node() = default;

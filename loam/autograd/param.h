@@ -1,5 +1,5 @@
-// Parameters as the tape sees them: references that are resolved again whenever they are needed, so that a weight may be gathered, dequantised or moved between
-// forward and backward.
+// Parameters as the tape sees them: references that are resolved again whenever they are needed, so that a weight may
+// be gathered, dequantised or moved between forward and backward.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,8 @@ class ParamSource {
   virtual ~ParamSource() = default;
   virtual Tensor value(int32_t index) = 0;
   virtual bool trainable(int32_t index) const = 0;
-  // For the next contribution to a trainable parameter's gradient (f32, the parameter's shape): overwrites the first time since the gradients
-  // were cleared, accumulates after that.
+  // For the next contribution to a trainable parameter's gradient (f32, the parameter's shape): overwrites the first
+  // time since the gradients were cleared, accumulates after that.
   virtual GradTarget grad_target(int32_t index) = 0;
   virtual const std::string& name(int32_t index) const = 0;
 };

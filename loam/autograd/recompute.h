@@ -1,4 +1,5 @@
-// Activation checkpointing: Chen, Xu, Zhang and Guestrin 2016, "Training deep nets with sublinear memory cost". Segments nest.
+// Activation checkpointing: Chen, Xu, Zhang and Guestrin 2016, "Training deep nets with sublinear memory cost".
+// Segments nest.
 #pragma once
 
 #include <functional>
@@ -10,9 +11,9 @@ namespace loam {
 
 using Segment = std::function<std::vector<Var>(const Context& ctx, const std::vector<Var>& inputs)>;
 
-// Runs `segment` keeping only its inputs; backward runs it again, recorded, and differentiates that. The values and gradients are bit-equal to those of
-// segment(ctx, inputs), which is what happens when ctx does not record.
-// REQUIRES: the segment is a pure function of its inputs, parameters and ctx.
+// Runs `segment` keeping only its inputs; backward runs it again, recorded, and differentiates that. The values and
+// gradients are bit-equal to those of segment(ctx, inputs), which is what happens when ctx does not record. REQUIRES:
+// the segment is a pure function of its inputs, parameters and ctx.
 std::vector<Var> recompute(const Context& ctx, const Segment& segment, const std::vector<Var>& inputs);
 
 }  // namespace loam

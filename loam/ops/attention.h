@@ -7,7 +7,8 @@
 
 namespace loam::ops {
 
-// Rotates the heads of x [B,T,H,D] by `positions` [B,T] i32 with `frequency` [R/2] f32 (see loam/kernels/rope.h). Nothing of x is saved.
+// Rotates the heads of x [B,T,H,D] by `positions` [B,T] i32 with `frequency` [R/2] f32 (see loam/kernels/rope.h).
+// Nothing of x is saved.
 Var rope(const Context& ctx, const Var& x, const Tensor& positions, const Tensor& frequency, RopeLayout layout);
 
 // theta^(-2k/dim) for k = 0 .. dim/2 - 1, computed in double, as f32 [dim/2].

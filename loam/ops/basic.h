@@ -1,5 +1,5 @@
-// Ops that move, add and convert. An op checks shapes and dtypes (Error{kInvalidArgument} that names it), allocates its result, calls a kernel and records a node.
-// No op writes to its inputs.
+// Ops that move, add and convert. An op checks shapes and dtypes (Error{kInvalidArgument} that names it), allocates its
+// result, calls a kernel and records a node. No op writes to its inputs.
 #pragma once
 
 #include <vector>
@@ -8,10 +8,11 @@
 
 namespace loam::ops {
 
-Var add(const Context& ctx, const Var& a, const Var& b);            // equal shapes and dtypes
+Var add(const Context& ctx, const Var& a, const Var& b);  // equal shapes and dtypes
 Var scale(const Context& ctx, const Var& x, float factor);
-Var cast(const Context& ctx, const Var& x, DType dtype);            // f32 <-> bf16, to nearest even; the gradient is cast back
-Var reshape(const Context& ctx, const Var& x, const Shape& shape);  // shares memory; Error if x's strides do not allow it
+Var cast(const Context& ctx, const Var& x, DType dtype);  // f32 <-> bf16, to nearest even; the gradient is cast back
+Var reshape(const Context& ctx, const Var& x,
+            const Shape& shape);  // shares memory; Error if x's strides do not allow it
 
 // Cuts the last axis into parts of the given sizes, which share x's memory; their gradients are parts of x's gradient.
 std::vector<Var> split(const Context& ctx, const Var& x, const std::vector<int64_t>& sizes);

@@ -5,7 +5,8 @@
 
 namespace loam::ops {
 
-// ids (any shape [...], i32) and table [V,C] -> [..., C]. Error{kInvalidArgument} that names the id and V if an id is outside [0, V).
+// ids (any shape [...], i32) and table [V,C] -> [..., C]. Error{kInvalidArgument} that names the id and V if an id is
+// outside [0, V).
 Var embedding(const Context& ctx, const Tensor& ids, const ParamRef& table);
 
 }  // namespace loam::ops
