@@ -29,31 +29,41 @@ inline constexpr int64_t kLanes = hn::MaxLanes(FloatTag());
 inline constexpr int64_t kMr = HWY_TARGET <= HWY_AVX3 ? 12 : 6;
 inline constexpr int64_t kNr = 2 * kLanes;
 
-// How A is stored: a[r * row_stride + k], or in panels a[k * kMr + r].
-enum class ALayout { rows, panel };
+// How an operand of a tile is stored. A: a[r * stride + k] (rows), a[k * stride + r] (columns) or columns with stride
+// kMr (panel). B: b[k * stride + j] (rows), or that with stride kNr (panel).
+enum class Layout { rows, columns, panel };
 
-// What happens to a finished sum: c = alpha * sum (+ c) (+ bias).
+struct TileOperand {
+  const float* data;
+  int64_t stride = 0;  // unused for a panel
+};
+
+// What happens to a finished sum: c = alpha * sum (+ bias) (+ c).
 struct TileEnd {
   float alpha = 1;
   bool add = false;
   const float* bias = nullptr;  // of the tile's first column; kNr readable
 };
 
-// c[0:R, 0:kNr] from a[0:R, 0:k] and a packed panel b[0:k, 0:kNr].
-template <int R, ALayout kLayout>
-HWY_INLINE void tile(int64_t k, const float* HWY_RESTRICT a, int64_t a_stride, const float* HWY_RESTRICT b,
-                     float* HWY_RESTRICT c, int64_t c_stride, const TileEnd& end) {
+// c[0:R, 0:kNr] from R rows of A and kNr columns of B, over k.
+template <int R, Layout kA, Layout kB>
+HWY_INLINE void tile(int64_t k, TileOperand a_operand, TileOperand b_operand, float* HWY_RESTRICT c, int64_t c_stride,
+                     const TileEnd& end) {
   const FloatTag d;
+  const float* HWY_RESTRICT a = a_operand.data;
+  const float* HWY_RESTRICT b = b_operand.data;
+  const int64_t a_stride = kA == Layout::panel ? kMr : a_operand.stride;
+  const int64_t b_stride = kB == Layout::panel ? kNr : b_operand.stride;
   FloatVec sum[R][2];
 #pragma GCC unroll 16
   for (int r = 0; r < R; ++r) sum[r][0] = sum[r][1] = hn::Zero(d);
 #pragma GCC unroll 4
   for (int64_t i = 0; i < k; ++i) {
-    const FloatVec b0 = hn::LoadU(d, b + i * kNr);
-    const FloatVec b1 = hn::LoadU(d, b + i * kNr + kLanes);
+    const FloatVec b0 = hn::LoadU(d, b + i * b_stride);
+    const FloatVec b1 = hn::LoadU(d, b + i * b_stride + kLanes);
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r) {
-      const FloatVec ar = hn::Set(d, kLayout == ALayout::panel ? a[i * kMr + r] : a[r * a_stride + i]);
+      const FloatVec ar = hn::Set(d, kA == Layout::rows ? a[r * a_stride + i] : a[i * a_stride + r]);
       sum[r][0] = hn::MulAdd(ar, b0, sum[r][0]);
       sum[r][1] = hn::MulAdd(ar, b1, sum[r][1]);
     }
@@ -72,42 +82,33 @@ HWY_INLINE void tile(int64_t k, const float* HWY_RESTRICT a, int64_t a_stride, c
   }
 }
 
-// The same for `columns` <= kNr columns of c: the tile is made beside and only its valid part copied.
-template <int R, ALayout kLayout>
-HWY_INLINE void tile_edge(int64_t k, const float* a, int64_t a_stride, const float* b, float* c, int64_t c_stride,
-                          int64_t columns, const TileEnd& end) {
+// The same for `columns` <= kNr columns of c: unless whole, the tile is made beside and its valid part copied.
+template <int R, Layout kA, Layout kB>
+HWY_NOINLINE void tile_columns(int64_t k, TileOperand a, TileOperand b, float* c, int64_t c_stride, int64_t columns,
+                               const TileEnd& end) {
+  if (columns == kNr) return tile<R, kA, kB>(k, a, b, c, c_stride, end);
   HWY_ALIGN float beside[R * kNr] = {};
   const size_t bytes = static_cast<size_t>(columns) * sizeof(float);
   if (end.add) {
     for (int r = 0; r < R; ++r) std::memcpy(beside + r * kNr, c + r * c_stride, bytes);
   }
-  tile<R, kLayout>(k, a, a_stride, b, beside, kNr, end);
+  tile<R, kA, kB>(k, a, b, beside, kNr, end);
   for (int r = 0; r < R; ++r) std::memcpy(c + r * c_stride, beside + r * kNr, bytes);
 }
 
-template <int R, ALayout kLayout>
-HWY_NOINLINE void tile_any(int64_t k, const float* a, int64_t a_stride, const float* b, float* c, int64_t c_stride,
-                           int64_t columns, const TileEnd& end) {
-  if (columns == kNr) {
-    tile<R, kLayout>(k, a, a_stride, b, c, c_stride, end);
-  } else {
-    tile_edge<R, kLayout>(k, a, a_stride, b, c, c_stride, columns, end);
+// And for `rows` <= kMr rows.
+template <Layout kA, Layout kB>
+HWY_INLINE void tile_any(int64_t rows, int64_t k, TileOperand a, TileOperand b, float* c, int64_t c_stride,
+                         int64_t columns, const TileEnd& end) {
+  const int64_t step = kA == Layout::rows ? a.stride : 1;
+  if (rows == kMr) return tile_columns<kMr, kA, kB>(k, a, b, c, c_stride, columns, end);
+  for (; rows >= 4; rows -= 4, a.data += 4 * step, c += 4 * c_stride) {
+    tile_columns<4, kA, kB>(k, a, b, c, c_stride, columns, end);
   }
-}
-
-// rows <= kMr rows and columns <= kNr columns.
-template <ALayout kLayout>
-HWY_INLINE void tile_rows(int64_t rows, int64_t k, const float* a, int64_t a_stride, const float* b, float* c,
-                          int64_t c_stride, int64_t columns, const TileEnd& end) {
-  const int64_t step = kLayout == ALayout::panel ? 1 : a_stride;
-  if (rows == kMr) return tile_any<kMr, kLayout>(k, a, a_stride, b, c, c_stride, columns, end);
-  for (; rows >= 4; rows -= 4, a += 4 * step, c += 4 * c_stride) {
-    tile_any<4, kLayout>(k, a, a_stride, b, c, c_stride, columns, end);
+  for (; rows >= 2; rows -= 2, a.data += 2 * step, c += 2 * c_stride) {
+    tile_columns<2, kA, kB>(k, a, b, c, c_stride, columns, end);
   }
-  for (; rows >= 2; rows -= 2, a += 2 * step, c += 2 * c_stride) {
-    tile_any<2, kLayout>(k, a, a_stride, b, c, c_stride, columns, end);
-  }
-  if (rows) tile_any<1, kLayout>(k, a, a_stride, b, c, c_stride, columns, end);
+  if (rows) tile_columns<1, kA, kB>(k, a, b, c, c_stride, columns, end);
 }
 
 // Vectors of at most four lanes, for transposing blocks of 4 x 4.

@@ -92,9 +92,9 @@ void multiply_block(const Problem& problem, const Block& block) {
                           problem.bias && k == 0 ? problem.bias + block.column + j : nullptr};
         float* c = problem.c + (block.row + i) * problem.c_stride + block.column + j;
         for (int64_t t = 0; t < rows; t += kMr) {
-          tile_rows<ALayout::panel>(std::min(kMr, rows - t), depth, block.packed_a + t * depth, 0,
-                                    block.packed_b + j * depth, c + t * problem.c_stride, problem.c_stride, columns,
-                                    end);
+          tile_any<Layout::panel, Layout::panel>(std::min(kMr, rows - t), depth, {block.packed_a + t * depth},
+                                                 {block.packed_b + j * depth}, c + t * problem.c_stride,
+                                                 problem.c_stride, columns, end);
         }
       }
     }

@@ -7,18 +7,12 @@ namespace {
 KernelTable make_table() {
   KernelTable table;
   register_elementwise_kernels(table);
-#if __has_include("loam/kernels/cpu/matmul.cpp")
   register_matmul_kernels(table);
-#endif
   register_embedding_kernels(table);
   register_norm_kernels(table);
   register_rope_kernels(table);
-#if __has_include("loam/kernels/cpu/attention_fwd.cpp")
   register_attention_fwd_kernels(table);
-#endif
-#if __has_include("loam/kernels/cpu/attention_bwd.cpp")
   register_attention_bwd_kernels(table);
-#endif
   register_activation_kernels(table);
   register_cross_entropy_kernels(table);
   register_log_prob_kernels(table);

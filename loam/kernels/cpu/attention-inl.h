@@ -1,0 +1,113 @@
+// Vector code that the two directions of attention share. Included once for each instruction set.
+#if defined(LOAM_KERNELS_CPU_ATTENTION_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef LOAM_KERNELS_CPU_ATTENTION_INL_H_
+#undef LOAM_KERNELS_CPU_ATTENTION_INL_H_
+#else
+#define LOAM_KERNELS_CPU_ATTENTION_INL_H_
+#endif
+
+#include <algorithm>
+
+#include "loam/kernels/cpu/attention_rows.h"
+#include "loam/kernels/cpu/gemm-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace loam::cpu {
+namespace HWY_NAMESPACE {
+
+using namespace loam::HWY_NAMESPACE;  // NOLINT: the vector helpers of this instruction set
+
+inline int64_t padded_width(int64_t width) { return (width + kNr - 1) / kNr * kNr; }
+
+// Copies a row to f32 and fills it up to `padded` with zeros. False if an element is infinite or NaN.
+template <class T>
+HWY_INLINE bool copy_row(const T* from, int64_t width, int64_t padded, float* to) {
+  const FloatTag d;
+  FloatVec probe = hn::Zero(d);
+  int64_t i = 0;
+  for (; i + kLanes <= width; i += kLanes) {
+    const FloatVec v = load_f32(d, from + i);
+    probe = hn::MulAdd(v, hn::Zero(d), probe);  // NaN as soon as an element is not finite
+    hn::StoreU(v, d, to + i);
+  }
+  bool finite = hn::AllFalse(d, hn::IsNaN(probe));
+  for (; i < width; ++i) {
+    to[i] = static_cast<float>(from[i]);
+    finite = finite && to[i] * 0.0f == 0.0f;
+  }
+  for (; i < padded; ++i) to[i] = 0;
+  return finite;
+}
+
+// Packs keys as panels of kNr keys over D, ready to be the B of rows x keys.
+template <class T>
+HWY_INLINE void pack_keys(const T* from, int64_t stride, int64_t keys, int64_t width, float* to) {
+  for (int64_t j = 0; j < keys; j += kNr, to += kNr * width) {
+    pack_along_k(from + j * stride, stride, std::min(kNr, keys - j), width, to, kNr);
+  }
+}
+
+// c[0:rows, 0:width] += A B over k elements, all in f32; width is a multiple of kNr.
+template <Layout kA>
+HWY_INLINE void add_product(int64_t rows, int64_t k, TileOperand a, TileOperand b, float* c, int64_t width,
+                            float alpha) {
+  const TileEnd end{alpha, true, nullptr};
+  const int64_t step = kA == Layout::rows ? a.stride : 1;
+  for (int64_t r = 0; r < rows; r += kMr) {
+    for (int64_t j = 0; j < width; j += kNr) {
+      tile_any<kA, Layout::rows>(std::min(kMr, rows - r), k, {a.data + r * step, a.stride}, {b.data + j, b.stride},
+                                 c + r * width + j, width, kNr, end);
+    }
+  }
+}
+
+// The same, leaving out every k that `sees(r, k)` denies, so that what stands there (NaN, infinity) has no part in the
+// sum. The order of the sum, and with finite numbers its bits, are those of add_product.
+template <Layout kA, class Sees>
+HWY_NOINLINE void add_product_seen(int64_t rows, int64_t k, TileOperand a, TileOperand b, float* c, int64_t width,
+                                   float alpha, const Sees& sees) {
+  const FloatTag d;
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t j = 0; j < width; j += kLanes) {
+      FloatVec sum = hn::Zero(d);
+      for (int64_t i = 0; i < k; ++i) {
+        if (!sees(r, i)) continue;
+        const float ar = kA == Layout::rows ? a.data[r * a.stride + i] : a.data[i * a.stride + r];
+        sum = hn::MulAdd(hn::Set(d, ar), hn::LoadU(d, b.data + i * b.stride + j), sum);
+      }
+      float* out = c + r * width + j;
+      hn::StoreU(hn::Add(hn::Mul(hn::Set(d, alpha), sum), hn::LoadU(d, out)), d, out);
+    }
+  }
+}
+
+// s[0:rows, panels] = alpha A K^T for the panels of kNr keys that cover `seen`; s has rows of kTile.
+HWY_INLINE void score_panels(int64_t rows, int64_t width, TileOperand a, const float* packed_keys, KeyRange seen,
+                             float alpha, float* s) {
+  const TileEnd end{alpha, false, nullptr};
+  for (int64_t j = seen.begin / kNr * kNr; j < seen.end; j += kNr) {
+    tile_any<Layout::rows, Layout::panel>(rows, width, a, {packed_keys + j * width}, s + j, kTile, kNr, end);
+  }
+}
+
+// Writes a finished row, or adds it to what is there.
+template <class T>
+HWY_INLINE void finish_row(const float* from, int64_t width, float factor, bool add, T* to) {
+  const FloatTag d;
+  int64_t i = 0;
+  for (; i + kLanes <= width; i += kLanes) {
+    FloatVec v = hn::Mul(hn::LoadU(d, from + i), hn::Set(d, factor));
+    if (add) v = hn::Add(v, load_f32(d, to + i));
+    store_f32(d, v, to + i);
+  }
+  for (; i < width; ++i) {
+    const float v = from[i] * factor;
+    to[i] = static_cast<T>(add ? v + static_cast<float>(to[i]) : v);
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace loam::cpu
+HWY_AFTER_NAMESPACE();
+
+#endif  // LOAM_KERNELS_CPU_ATTENTION_INL_H_

@@ -1,0 +1,199 @@
+#include <cmath>
+#include <limits>
+
+#include "loam/base/parallel_for.h"
+#include "loam/kernels/attention.h"
+#include "loam/kernels/cpu/register.h"
+#include "loam/kernels/cpu/simd.h"
+#include "loam/kernels/kernel_table.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "loam/kernels/cpu/attention_fwd.cpp"
+#include <hwy/foreach_target.h>
+
+#include "loam/kernels/cpu/attention-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace loam::cpu {
+namespace HWY_NAMESPACE {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+// Floats that a thread needs: packed keys, values, queries, sums of the output, scores of kMr rows.
+int64_t forward_workspace(int64_t width) {
+  const int64_t padded = padded_width(width);
+  return kTile * width + kTile * padded + kTile * width + kTile * padded + kMr * kTile;
+}
+
+// Takes the scores s[0:kTile] of one row, of which `range` is seen and `panels` was computed, into its running maximum
+// and sum, and turns them into exp(s - maximum), 0 where not seen. Returns the factor by which earlier sums shrink.
+HWY_INLINE float online_softmax(float* s, KeyRange range, KeyRange panels, float& maximum, float& sum) {
+  const FloatTag d;
+  std::fill(s + panels.begin, s + std::clamp(range.begin, panels.begin, panels.end), -kInfinity);
+  std::fill(s + std::clamp(std::max(range.begin, range.end), panels.begin, panels.end), s + panels.end, -kInfinity);
+  FloatVec most0 = hn::Set(d, maximum), most1 = most0;
+  for (int64_t j = panels.begin; j < panels.end; j += kNr) {
+    most0 = hn::Max(most0, hn::LoadU(d, s + j));
+    most1 = hn::Max(most1, hn::LoadU(d, s + j + kLanes));
+  }
+  const float before = maximum;
+  maximum = hn::GetLane(hn::MaxOfLanes(d, hn::Max(most0, most1)));
+  const FloatVec base = hn::Set(d, maximum == -kInfinity ? 0.0f : maximum);
+  FloatVec sum0 = hn::Zero(d), sum1 = sum0;
+  for (int64_t j = panels.begin; j < panels.end; j += kNr) {
+    const FloatVec p0 = exp_f32(d, hn::Sub(hn::LoadU(d, s + j), base));
+    const FloatVec p1 = exp_f32(d, hn::Sub(hn::LoadU(d, s + j + kLanes), base));
+    hn::StoreU(p0, d, s + j);
+    hn::StoreU(p1, d, s + j + kLanes);
+    sum0 = hn::Add(sum0, p0);
+    sum1 = hn::Add(sum1, p1);
+  }
+  const float shrink = before == maximum ? 1.0f : before == -kInfinity ? 0.0f : std::exp(before - maximum);
+  sum = sum * shrink + hn::GetLane(hn::SumOfLanes(d, hn::Add(sum0, sum1)));
+  return shrink;
+}
+
+// Rows [first_row, first_row + rows) of one key/value head.
+template <class T>
+class ForwardRows {
+ public:
+  ForwardRows(const AttentionFwdArgs& args, int64_t b, int64_t kv, int64_t first_row, int64_t rows, float* memory)
+      : args_(args),
+        shape_(attention_shape(args.q, args.k)),
+        b_(b),
+        kv_(kv),
+        first_row_(first_row),
+        rows_(rows),
+        padded_(padded_width(shape_.D)) {
+    keys_ = memory;
+    values_ = keys_ + kTile * shape_.D;
+    queries_ = values_ + kTile * padded_;
+    out_ = queries_ + kTile * shape_.D;
+    scores_ = out_ + kTile * padded_;
+  }
+
+  void run() {
+    const HeadRows<const T> q(args_.q, shape_, b_, kv_);
+    for (int64_t r = 0; r < rows_; ++r) {
+      copy_row(q(first_row_ + r), shape_.D, shape_.D, queries_ + r * shape_.D);
+      ranges_[r] = visible_keys(shape_, args_.mask, b_, (first_row_ + r) % shape_.T);
+      maximum_[r] = -kInfinity;
+      sum_[r] = 0;
+    }
+    std::fill(out_, out_ + rows_ * padded_, 0.0f);
+    const KeyRange all = join(ranges_, rows_);
+    for (int64_t tile = all.begin / kTile * kTile; tile < all.end; tile += kTile) visit(tile);
+    write();
+  }
+
+ private:
+  void visit(int64_t tile) {
+    const View &k = args_.k, &v = args_.v;
+    const int64_t keys = std::min(kTile, shape_.S - tile);
+    const T* key = static_cast<const T*>(k.data) + b_ * k.stride(0) + tile * k.stride(1) + kv_ * k.stride(2);
+    const T* value = static_cast<const T*>(v.data) + b_ * v.stride(0) + tile * v.stride(1) + kv_ * v.stride(2);
+    pack_keys(key, k.stride(1), keys, shape_.D, keys_);
+    bool finite = true;
+    for (int64_t j = 0; j < keys; ++j) {
+      finite = copy_row(value + j * v.stride(1), shape_.D, padded_, values_ + j * padded_) && finite;
+    }
+    for (int64_t g = 0; g < rows_; g += kMr) visit_group(g, std::min(kMr, rows_ - g), tile, keys, finite);
+  }
+
+  void visit_group(int64_t g, int64_t rows, int64_t tile, int64_t keys, bool finite) {
+    const KeyRange seen = clip(join(ranges_ + g, rows), tile, keys);
+    if (seen.empty()) return;
+    score_panels(rows, shape_.D, {queries_ + g * shape_.D, shape_.D}, keys_, seen, args_.scale, scores_);
+    const KeyRange panels{seen.begin / kNr * kNr, (seen.end + kNr - 1) / kNr * kNr};
+    float* out = out_ + g * padded_;
+    for (int64_t r = 0; r < rows; ++r) {
+      const KeyRange range = clip(ranges_[g + r], tile, keys);
+      const float shrink = online_softmax(scores_ + r * kTile, range, panels, maximum_[g + r], sum_[g + r]);
+      if (shrink != 1.0f) {
+        const FloatTag d;
+        float* row = out + r * padded_;
+        for (int64_t j = 0; j < padded_; j += kLanes) {
+          hn::StoreU(hn::Mul(hn::LoadU(d, row + j), hn::Set(d, shrink)), d, row + j);
+        }
+      }
+    }
+    const TileOperand p{scores_ + seen.begin, kTile}, v{values_ + seen.begin * padded_, padded_};
+    if (finite) return add_product<Layout::rows>(rows, seen.end - seen.begin, p, v, out, padded_, 1);
+    add_product_seen<Layout::rows>(rows, seen.end - seen.begin, p, v, out, padded_, 1, [&](int64_t r, int64_t i) {
+      const KeyRange range = clip(ranges_[g + r], tile, keys);
+      return i + seen.begin >= range.begin && i + seen.begin < range.end;
+    });
+  }
+
+  void write() {
+    const HeadRows<T> out(args_.out, shape_, b_, kv_);
+    for (int64_t r = 0; r < rows_; ++r) {
+      const int64_t row = first_row_ + r;
+      const bool nothing = ranges_[r].empty();
+      finish_row(out_ + r * padded_, shape_.D, nothing ? 0.0f : 1.0f / sum_[r], false, out(row));
+      if (!args_.lse) continue;
+      const int64_t h = kv_ * shape_.group() + row / shape_.T;
+      const View& lse = args_.lse;
+      lse.ptr<float>()[b_ * lse.stride(0) + h * lse.stride(1) + row % shape_.T * lse.stride(2)] =
+          nothing ? -kInfinity : maximum_[r] + std::log(sum_[r]);
+    }
+  }
+
+  const AttentionFwdArgs& args_;
+  const AttentionShape shape_;
+  const int64_t b_, kv_, first_row_, rows_, padded_;
+  float *keys_, *values_, *queries_, *out_, *scores_;
+  KeyRange ranges_[kTile];
+  float maximum_[kTile], sum_[kTile];
+};
+
+void forward_f32(const AttentionFwdArgs& args, int64_t b, int64_t kv, int64_t row, int64_t rows, float* memory) {
+  ForwardRows<float>(args, b, kv, row, rows, memory).run();
+}
+void forward_bf16(const AttentionFwdArgs& args, int64_t b, int64_t kv, int64_t row, int64_t rows, float* memory) {
+  ForwardRows<Bf16>(args, b, kv, row, rows, memory).run();
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace loam::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace loam {
+namespace cpu {
+namespace {
+HWY_EXPORT(forward_workspace);
+HWY_EXPORT(forward_f32);
+HWY_EXPORT(forward_bf16);
+
+// One task is up to kTile rows of one key/value head. With few heads and rows (decode) tasks get smaller, so that each
+// thread has one.
+void attention_fwd(const ExecContext& ctx, const AttentionFwdArgs& args) {
+  const AttentionShape shape = attention_shape(args.q, args.k);
+  const int64_t heads = shape.B * shape.K, rows = shape.rows();
+  if (heads == 0 || rows == 0) return;
+  const int64_t wanted = std::max<int64_t>(1, (ctx.threads + heads - 1) / heads);
+  const int64_t block = std::clamp<int64_t>((rows + wanted - 1) / wanted, 1, kTile);
+  const int64_t blocks = (rows + block - 1) / block;
+  const int threads = static_cast<int>(std::min<int64_t>(ctx.threads, heads * blocks));
+  const Tensor workspace =
+      ctx.empty({threads, HWY_DYNAMIC_DISPATCH(forward_workspace)(shape.D)}, DType::f32, MemoryKind::workspace);
+  const auto forward =
+      args.q.dtype == DType::bf16 ? HWY_DYNAMIC_DISPATCH(forward_bf16) : HWY_DYNAMIC_DISPATCH(forward_f32);
+  parallel_tasks(threads, heads * blocks, [&](int64_t task, int thread) {
+    // The last rows see the most keys: they go first.
+    const int64_t head = task / blocks, row = (blocks - 1 - task % blocks) * block;
+    forward(args, head / shape.K, head % shape.K, row, std::min(block, rows - row),
+            workspace.data<float>() + thread * workspace.dim(1));
+  });
+}
+
+}  // namespace
+}  // namespace cpu
+
+void register_attention_fwd_kernels(KernelTable& table) { table.attention_fwd.function = cpu::attention_fwd; }
+
+}  // namespace loam
+#endif  // HWY_ONCE

@@ -1,0 +1,79 @@
+// What the two directions of attention share: which rows belong to one key/value head, and which keys each of them
+// sees. Legend as in attention.h.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "loam/kernels/attention.h"
+
+namespace loam::cpu {
+
+// Tiles are kTile rows by kTile keys, at absolute key positions, so that a row meets the same tiles in training,
+// prefill and decode. A multiple of the register tile's height and width for every instruction set.
+inline constexpr int64_t kTile = 96;
+
+// The keys [begin, end) that a row sees; empty if begin >= end.
+struct KeyRange {
+  int64_t begin = 0, end = 0;
+  bool empty() const { return begin >= end; }
+};
+
+struct AttentionShape {
+  int64_t B = 0, T = 0, S = 0, H = 0, K = 0, D = 0;
+  int64_t group() const { return H / K; }  // query heads of one key/value head
+  int64_t rows() const {
+    return group() * T;
+  }  // rows of one key/value head of one batch element: head by head, then by position
+};
+
+inline AttentionShape attention_shape(const View& q, const View& k) {
+  const auto [B, T, H, D] = q.dims<4>();
+  return {B, T, k.dim(1), H, k.dim(2), D};
+}
+
+inline KeyRange visible_keys(const AttentionShape& shape, const AttentionMask& mask, int64_t b, int64_t t) {
+  KeyRange range{0, shape.S};
+  if (mask.first_key) {
+    const int64_t first = mask.first_key.ptr<int32_t>()[b * mask.first_key.stride(0) + t * mask.first_key.stride(1)];
+    range.begin = std::max<int64_t>(0, first);
+  }
+  if (mask.key_count) {
+    range.end = std::min<int64_t>(range.end, mask.key_count.ptr<int32_t>()[b * mask.key_count.stride(0)]);
+  }
+  if (mask.causal) range.end = std::min(range.end, t + shape.S - shape.T + 1);
+  return range;
+}
+
+// The union of ranges, as one range; empty ones do not count.
+inline KeyRange join(const KeyRange* ranges, int64_t count) {
+  KeyRange all;
+  for (int64_t i = 0; i < count; ++i) {
+    if (ranges[i].empty()) continue;
+    all = all.empty() ? ranges[i] : KeyRange{std::min(all.begin, ranges[i].begin), std::max(all.end, ranges[i].end)};
+  }
+  return all;
+}
+
+// The part of a range that lies in the tile of `keys` keys at `tile`, relative to it.
+inline KeyRange clip(const KeyRange& range, int64_t tile, int64_t keys) {
+  return {std::clamp<int64_t>(range.begin - tile, 0, keys), std::clamp<int64_t>(range.end - tile, 0, keys)};
+}
+
+// Finds rows of a [B,T,H,D] view: row r of key/value head `kv`.
+template <class T>
+class HeadRows {
+ public:
+  HeadRows(const View& view, const AttentionShape& shape, int64_t b, int64_t kv)
+      : data_(static_cast<T*>(view.data) + b * view.stride(0) + kv * shape.group() * view.stride(2)),
+        length_(shape.T),
+        t_stride_(view.stride(1)),
+        h_stride_(view.stride(2)) {}
+  T* operator()(int64_t r) const { return data_ + r % length_ * t_stride_ + r / length_ * h_stride_; }
+
+ private:
+  T* data_;
+  int64_t length_, t_stride_, h_stride_;
+};
+
+}  // namespace loam::cpu

@@ -1,0 +1,440 @@
+// Legend as in attention.h. The reference works in f64 on the whole matrix of scores.
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "tests/kernels/kernel_testing.h"
+
+namespace loam::testing {
+namespace {
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+
+struct Case {
+  int64_t B = 1, T = 1, S = 1, H = 1, K = 1, D = 8;
+  bool causal = true;
+  std::vector<int32_t> first_key = {};  // [B,T] or empty
+  std::vector<int32_t> key_count = {};  // [B] or empty
+  double scale() const { return 1 / std::sqrt(static_cast<double>(D)); }
+  bool sees(int64_t b, int64_t t, int64_t s) const {
+    if (causal && s > t + S - T) return false;
+    if (!first_key.empty() && s < first_key[static_cast<size_t>(b * T + t)]) return false;
+    return key_count.empty() || s < key_count[static_cast<size_t>(b)];
+  }
+  std::string name() const {
+    return fmt::format("B{} T{} S{} H{} K{} D{} causal {} first {} count {}", B, T, S, H, K, D, causal,
+                       first_key.size(), key_count.size());
+  }
+};
+
+// [B,length,heads,D] as columns [first, first + heads * D) of a matrix with a row for each position.
+View heads_view(const Matrix& m, int64_t batch, int64_t heads, int64_t width, int64_t first = 0) {
+  const View flat = m.view();
+  const int64_t length = flat.dim(0) / batch, stride = flat.stride(0);
+  char* data = static_cast<char*>(flat.data) + first * dtype_size(flat.dtype);
+  return {data, flat.dtype, {}, {batch, length, heads, width}, {length * stride, stride, width, 1}};
+}
+
+// Inputs, outputs and gradients of one case. Keys and values are slices of one matrix; every row has padding.
+struct Problem {
+  Problem(const Case& c, DType dtype, uint64_t seed, double size = 1)
+      : test(c),
+        q(dtype, c.B * c.T, c.H * c.D, 3, random_values(c.B * c.T * c.H * c.D, seed, size)),
+        kv(dtype, c.B * c.S, 2 * c.K * c.D, 5, random_values(c.B * c.S * 2 * c.K * c.D, seed + 1, size)),
+        out(dtype, c.B * c.T, c.H * c.D, 1),
+        d_out(dtype, c.B * c.T, c.H * c.D, 0, random_values(c.B * c.T * c.H * c.D, seed + 2)),
+        lse(DType::f32, c.B * c.H, c.T, 2),
+        d_q(dtype, c.B * c.T, c.H * c.D, 4),
+        d_kv(dtype, c.B * c.S, 2 * c.K * c.D, 7) {}
+
+  AttentionMask mask() {
+    AttentionMask m;
+    m.causal = test.causal;
+    if (!test.first_key.empty()) m.first_key = {test.first_key.data(), DType::i32, {}, {test.B, test.T}, {test.T, 1}};
+    if (!test.key_count.empty()) m.key_count = {test.key_count.data(), DType::i32, {}, {test.B}, {1}};
+    return m;
+  }
+  View k_view(const Matrix& m) const { return heads_view(m, test.B, test.K, test.D); }
+  View v_view(const Matrix& m) const { return heads_view(m, test.B, test.K, test.D, test.K * test.D); }
+  View q_view(const Matrix& m) const { return heads_view(m, test.B, test.H, test.D); }
+  View lse_view() const {
+    const int64_t stride = lse.view().stride(0);
+    return {lse.view().data, DType::f32, {}, {test.B, test.H, test.T}, {test.H * stride, stride, 1}};
+  }
+  void forward(int threads = 1) {
+    const auto resources = cpu(threads);
+    const auto& ctx = resources.context;
+    ctx.kernels->attention_fwd(
+        ctx, {q_view(q), k_view(kv), v_view(kv), mask(), static_cast<float>(test.scale()), q_view(out), lse_view()});
+  }
+  void backward(int threads = 1, bool accumulate = false) {
+    const auto resources = cpu(threads);
+    const auto& ctx = resources.context;
+    ctx.kernels->attention_bwd(ctx, {q_view(q), k_view(kv), v_view(kv), q_view(out), lse_view(), q_view(d_out), mask(),
+                                     static_cast<float>(test.scale()), q_view(d_q), k_view(d_kv), v_view(d_kv),
+                                     accumulate, accumulate, accumulate});
+  }
+  bool intact() const {
+    return q.intact() && kv.intact() && out.intact() && lse.intact() && d_q.intact() && d_kv.intact();
+  }
+
+  Case test;
+  Matrix q, kv, out, d_out, lse, d_q, d_kv;
+};
+
+// Results in f64, and beside each gradient the same sum over absolute values, to which its rounding error is
+// proportional.
+struct Reference {
+  Values out, lse, d_q, d_kv, size_q, size_kv;
+};
+
+Reference reference(const Problem& p) {
+  const Case& c = p.test;
+  const Values q = p.q.values(), kv = p.kv.values(), d_out = p.d_out.values();
+  Reference ref;
+  ref.out.resize(q.size()), ref.d_q.resize(q.size()), ref.size_q.resize(q.size());
+  ref.lse.resize(static_cast<size_t>(c.B * c.H * c.T));
+  ref.d_kv.resize(kv.size()), ref.size_kv.resize(kv.size());
+  const auto row = [&](int64_t b, int64_t t, int64_t h) {
+    return static_cast<size_t>(((b * c.T + t) * c.H + h) * c.D);
+  };
+  for (int64_t b = 0; b < c.B; ++b) {
+    for (int64_t h = 0; h < c.H; ++h) {
+      const int64_t head = h / (c.H / c.K);
+      const auto key = [&](int64_t s) {
+        return static_cast<size_t>((b * c.S + s) * 2 * c.K + head) * static_cast<size_t>(c.D);
+      };
+      const auto width = static_cast<size_t>(c.D), to_value = static_cast<size_t>(c.K * c.D);
+      for (int64_t t = 0; t < c.T; ++t) {
+        const size_t i = row(b, t, h);
+        std::vector<double> prob(static_cast<size_t>(c.S), 0.0);
+        double most = -kInf, sum = 0;
+        for (int64_t s = 0; s < c.S; ++s) {
+          double score = 0;
+          for (size_t d = 0; d < width; ++d) score += q[i + d] * kv[key(s) + d];
+          prob[static_cast<size_t>(s)] = score * c.scale();
+          if (c.sees(b, t, s)) most = std::max(most, score * c.scale());
+        }
+        for (int64_t s = 0; s < c.S; ++s) {
+          double& x = prob[static_cast<size_t>(s)];
+          x = c.sees(b, t, s) ? std::exp(x - most) : 0.0;
+          sum += x;
+        }
+        ref.lse[static_cast<size_t>((b * c.H + h) * c.T + t)] = sum > 0 ? most + std::log(sum) : -kInf;
+        if (sum == 0) continue;
+        double dot = 0, dot_size = 0;
+        for (int64_t s = 0; s < c.S; ++s) {
+          prob[static_cast<size_t>(s)] /= sum;
+          for (size_t d = 0; d < width; ++d) {
+            if (prob[static_cast<size_t>(s)] > 0)
+              ref.out[i + d] += prob[static_cast<size_t>(s)] * kv[key(s) + to_value + d];
+          }
+        }
+        for (size_t d = 0; d < width; ++d) {
+          dot += ref.out[i + d] * d_out[i + d];
+          dot_size += std::abs(ref.out[i + d] * d_out[i + d]);
+        }
+        for (int64_t s = 0; s < c.S; ++s) {
+          const double ps = prob[static_cast<size_t>(s)];
+          if (!c.sees(b, t, s)) continue;
+          double d_p = 0, d_p_size = 0;
+          for (size_t d = 0; d < width; ++d) {
+            d_p += d_out[i + d] * kv[key(s) + to_value + d];
+            d_p_size += std::abs(d_out[i + d] * kv[key(s) + to_value + d]);
+          }
+          const double d_s = c.scale() * ps * (d_p - dot), d_s_size = c.scale() * ps * (d_p_size + dot_size);
+          for (size_t d = 0; d < width; ++d) {
+            ref.d_q[i + d] += d_s * kv[key(s) + d];
+            ref.size_q[i + d] += d_s_size * std::abs(kv[key(s) + d]);
+            ref.d_kv[key(s) + d] += d_s * q[i + d];
+            ref.size_kv[key(s) + d] += d_s_size * std::abs(q[i + d]);
+            ref.d_kv[key(s) + to_value + d] += ps * d_out[i + d];
+            ref.size_kv[key(s) + to_value + d] += ps * std::abs(d_out[i + d]);
+          }
+        }
+      }
+    }
+  }
+  return ref;
+}
+
+// Rounding of f32 sums of n terms grows as sqrt(n); scores are of order 10 at most, so their error enters exp about
+// tenfold. Then the rounding of the result.
+double tolerance(const Case& c, DType dtype) {
+  const double terms = std::sqrt(static_cast<double>(c.D)) + std::sqrt(static_cast<double>(c.S));
+  return unit_roundoff(DType::f32) * 10 * (2 + terms) + (dtype == DType::bf16 ? unit_roundoff(dtype) : 0);
+}
+
+void expect_within(const Values& actual, const Values& expected, const Values& size, double relative,
+                   const std::string& what) {
+  Values difference(actual.size());
+  for (size_t i = 0; i < actual.size(); ++i) difference[i] = actual[i] - expected[i];
+  EXPECT_LE(norm(difference), relative * norm(size)) << what;
+}
+
+void expect_matches(const Case& c, DType dtype, uint64_t seed) {
+  SCOPED_TRACE(c.name() + " " + dtype_name(dtype));
+  Problem p(c, dtype, seed);
+  const Reference ref = reference(p);
+  p.forward();
+  p.backward();
+  EXPECT_TRUE(p.intact());
+  const double bound = tolerance(c, dtype);
+  expect_close(p.out.values(), ref.out, bound, "out");
+  const Values lse = p.lse.values();
+  for (size_t i = 0; i < lse.size(); ++i) {
+    if (ref.lse[i] == -kInf) {
+      EXPECT_EQ(lse[i], -kInf);
+    } else {
+      EXPECT_NEAR(lse[i], ref.lse[i], tolerance(c, DType::f32) * 10);
+    }
+  }
+  // With bf16, `out` is saved rounded and enters every gradient.
+  const double gradient_bound = bound * 2;
+  expect_within(p.d_q.values(), ref.d_q, ref.size_q, gradient_bound, "d_q");
+  expect_within(p.d_kv.values(), ref.d_kv, ref.size_kv, gradient_bound, "d_k, d_v");
+}
+
+// Documents of the given lengths in a row, as first keys.
+std::vector<int32_t> documents(const std::vector<int64_t>& lengths, int64_t total) {
+  std::vector<int32_t> first;
+  for (int64_t length : lengths) {
+    const auto begin = static_cast<int32_t>(first.size());
+    for (int64_t i = 0; i < length && static_cast<int64_t>(first.size()) < total; ++i) first.push_back(begin);
+  }
+  const auto begin = static_cast<int32_t>(first.size());
+  while (static_cast<int64_t>(first.size()) < total) first.push_back(begin);
+  return first;
+}
+
+TEST(Attention, LengthsMatchReference) {
+  uint64_t seed = 1;
+  for (int64_t T : {1, 2, 7, 31, 33, 65, 97, 130, 200}) {
+    for (bool causal : {true, false}) {
+      for (DType dtype : kFloats)
+        expect_matches({.B = 2, .T = T, .S = T, .H = 2, .K = 2, .D = 16, .causal = causal}, dtype, seed++);
+    }
+  }
+}
+
+TEST(Attention, CachedKeysMatchReference) {
+  uint64_t seed = 100;
+  for (auto [T, S] : std::vector<std::pair<int64_t, int64_t>>{
+           {1, 2}, {1, 7}, {1, 96}, {1, 97}, {1, 300}, {2, 33}, {31, 130}, {100, 193}, {7, 3}}) {
+    for (bool causal : {true, false}) {
+      for (DType dtype : kFloats)
+        expect_matches({.T = T, .S = S, .H = 4, .K = 2, .D = 24, .causal = causal}, dtype, seed++);
+    }
+  }
+}
+
+TEST(Attention, WidthsMatchReference) {
+  uint64_t seed = 200;
+  for (int64_t D : {8, 16, 24, 40, 64, 80, 96, 128, 192, 256}) {
+    for (DType dtype : kFloats) expect_matches({.T = 101, .S = 101, .D = D}, dtype, seed++);
+  }
+}
+
+TEST(Attention, HeadGroupsMatchReference) {
+  uint64_t seed = 300;
+  for (auto [H, K] : std::vector<std::pair<int64_t, int64_t>>{{1, 1}, {3, 1}, {4, 2}, {8, 8}, {8, 1}, {6, 3}}) {
+    expect_matches({.B = 2, .T = 33, .S = 33, .H = H, .K = K, .D = 8}, DType::f32, seed++);
+    expect_matches({.B = 1, .T = 1, .S = 150, .H = H, .K = K, .D = 32}, DType::bf16, seed++);
+  }
+}
+
+TEST(Attention, MasksMatchReference) {
+  uint64_t seed = 400;
+  for (int64_t T : {33, 130, 200}) {
+    std::vector<int32_t> first = documents({1, 5, 96, 30}, T);
+    const std::vector<int32_t> other = documents({17, 1, 1, 60}, T);
+    first.insert(first.end(), other.begin(), other.end());
+    const std::vector<int32_t> count = {static_cast<int32_t>(T - 10), 3};
+    for (bool causal : {true, false}) {
+      Case c{.B = 2, .T = T, .S = T, .H = 2, .K = 1, .D = 16, .causal = causal, .first_key = first};
+      for (DType dtype : kFloats) expect_matches(c, dtype, seed++);
+      c.key_count = count;
+      for (DType dtype : kFloats) expect_matches(c, dtype, seed++);
+      c.first_key.clear();
+      expect_matches(c, DType::f32, seed++);
+    }
+  }
+}
+
+TEST(Attention, EveryInstructionSetMatchesReference) {
+  for_each_target([] {
+    expect_matches({.B = 1, .T = 130, .S = 130, .H = 2, .K = 1, .D = 40, .first_key = documents({50}, 130)}, DType::f32,
+                   500);
+    expect_matches({.B = 1, .T = 35, .S = 67, .H = 2, .K = 2, .D = 72}, DType::bf16, 501);
+  });
+}
+
+// The gradient of sum(out * d_out) by central differences of the f64 reference's forward.
+TEST(Attention, BackwardMatchesFiniteDifference) {
+  const Case c{.B = 1, .T = 5, .S = 7, .H = 2, .K = 1, .D = 8, .first_key = {0, 0, 3, 3, 5}};
+  Problem p(c, DType::f32, 600);
+  p.forward();
+  p.backward();
+  const Values weights = p.d_out.values();
+  const auto loss = [&](const Problem& at) {
+    const Values out = reference(at).out;
+    double sum = 0;
+    for (size_t i = 0; i < out.size(); ++i) sum += out[i] * weights[i];
+    return sum;
+  };
+  const auto differences = [&](Matrix Problem::*input, int64_t rows, int64_t cols) {
+    Values gradient;
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t col = 0; col < cols; ++col) {
+        Problem up = p, down = p;
+        const double x = (p.*input).get(r, col), step = 0x1p-10;
+        (up.*input).put(r, col, x + step);
+        (down.*input).put(r, col, x - step);
+        gradient.push_back((loss(up) - loss(down)) / ((up.*input).get(r, col) - (down.*input).get(r, col)));
+      }
+    }
+    return gradient;
+  };
+  // Truncation is of order step^2 = 1e-6.
+  expect_close(p.d_q.values(), differences(&Problem::q, c.T, c.H * c.D), 1e-5, "d_q");
+  expect_close(p.d_kv.values(), differences(&Problem::kv, c.S, 2 * c.K * c.D), 1e-5, "d_k, d_v");
+}
+
+TEST(Attention, GradientsAccumulate) {
+  Problem p({.B = 1, .T = 40, .S = 50, .H = 2, .K = 1, .D = 16}, DType::f32, 700);
+  p.forward();
+  p.backward();
+  const Values once_q = p.d_q.values(), once_kv = p.d_kv.values();
+  p.backward(1, true);
+  const Values twice_q = p.d_q.values(), twice_kv = p.d_kv.values();
+  for (size_t i = 0; i < once_q.size(); ++i) ASSERT_EQ(twice_q[i], 2 * once_q[i]);
+  for (size_t i = 0; i < once_kv.size(); ++i) ASSERT_EQ(twice_kv[i], 2 * once_kv[i]);
+}
+
+TEST(Attention, ThreadsDoNotChangeBits) {
+  for (DType dtype : kFloats) {
+    const Case c{.B = 2, .T = 130, .S = 140, .H = 4, .K = 2, .D = 24, .first_key = {}, .key_count = {140, 100}};
+    Problem one(c, dtype, 800), three(c, dtype, 800);
+    one.forward(1), one.backward(1);
+    three.forward(3), three.backward(3);
+    EXPECT_EQ(one.out.memory(), three.out.memory());
+    EXPECT_EQ(one.lse.memory(), three.lse.memory());
+    EXPECT_EQ(one.d_q.memory(), three.d_q.memory());
+    EXPECT_EQ(one.d_kv.memory(), three.d_kv.memory());
+  }
+}
+
+// Decoding one position meets the same tiles as the full sequence.
+TEST(Attention, DecodeEqualsPrefillBitForBit) {
+  const int64_t S = 210;
+  const Case full{.B = 1, .T = S, .S = S, .H = 4, .K = 2, .D = 40};
+  Problem prefill(full, DType::f32, 900);
+  prefill.forward();
+  for (int64_t length : {1, 2, 95, 96, 97, 210}) {
+    Case c = full;
+    c.T = 1, c.S = length;
+    Problem decode(c, DType::f32, 901);
+    for (int64_t i = 0; i < full.H * full.D; ++i) decode.q.put(0, i, prefill.q.get(length - 1, i));
+    for (int64_t s = 0; s < length; ++s) {
+      for (int64_t i = 0; i < 2 * full.K * full.D; ++i) decode.kv.put(s, i, prefill.kv.get(s, i));
+    }
+    decode.forward(2);
+    for (int64_t i = 0; i < full.H * full.D; ++i)
+      ASSERT_EQ(decode.out.get(0, i), prefill.out.get(length - 1, i)) << length;
+  }
+}
+
+// A query that sees no key: output 0, lse -inf, zero gradients, and nothing spreads.
+TEST(Attention, FullyMaskedRowsAreZero) {
+  for (const Case& c :
+       {Case{.B = 1, .T = 9, .S = 4, .H = 2, .K = 1, .D = 16},                      // first five rows precede all keys
+        Case{.B = 2, .T = 4, .S = 4, .H = 2, .K = 2, .D = 8, .key_count = {0, 2}},  // no keys at all
+        Case{.B = 1, .T = 3, .S = 5, .H = 1, .K = 1, .D = 8, .first_key = {0, 9, 9}}}) {  // padding rows
+    for (DType dtype : kFloats) {
+      SCOPED_TRACE(c.name());
+      expect_matches(c, dtype, 1000);
+      Problem p(c, dtype, 1000);
+      p.forward();
+      p.backward();
+      for (int64_t b = 0; b < c.B; ++b) {
+        for (int64_t t = 0; t < c.T; ++t) {
+          bool any = false;
+          for (int64_t s = 0; s < c.S; ++s) any = any || c.sees(b, t, s);
+          for (int64_t i = 0; !any && i < c.H * c.D; ++i) {
+            EXPECT_EQ(p.out.get(b * c.T + t, i), 0);
+            EXPECT_EQ(p.d_q.get(b * c.T + t, i), 0);
+          }
+        }
+      }
+      for (double x : p.d_kv.values()) EXPECT_TRUE(std::isfinite(x));
+    }
+  }
+}
+
+// Packed documents: whatever stands in one, NaN and infinities too, the others' results keep their bits.
+TEST(Attention, DocumentsDoNotLeak) {
+  const int64_t T = 230;
+  for (int64_t length : {1, 95, 96, 97, 130}) {
+    for (double poison : {3.0, kInf, std::numeric_limits<double>::quiet_NaN()}) {
+      for (DType dtype : kFloats) {
+        const Case c{.B = 1, .T = T, .S = T, .H = 2, .K = 1, .D = 24, .first_key = documents({length, 40}, T)};
+        Problem clean(c, dtype, 1100), changed(c, dtype, 1100);
+        for (int64_t t = length; t < length + 40; ++t) {  // the middle document
+          for (int64_t i = 0; i < c.H * c.D; ++i) changed.q.put(t, i, poison), changed.d_out.put(t, i, poison);
+          for (int64_t i = 0; i < 2 * c.K * c.D; ++i) changed.kv.put(t, i, poison);
+        }
+        clean.forward(), clean.backward();
+        changed.forward(), changed.backward();
+        for (int64_t t = 0; t < T; ++t) {
+          if (t >= length && t < length + 40) continue;
+          for (int64_t i = 0; i < c.H * c.D; ++i) {
+            ASSERT_EQ(clean.out.get(t, i), changed.out.get(t, i)) << length << " " << poison << " " << t;
+            ASSERT_EQ(clean.d_q.get(t, i), changed.d_q.get(t, i)) << length << " " << poison << " " << t;
+          }
+          for (int64_t i = 0; i < 2 * c.K * c.D; ++i) {
+            ASSERT_EQ(clean.d_kv.get(t, i), changed.d_kv.get(t, i)) << length << " " << poison << " " << t;
+          }
+        }
+      }
+    }
+  }
+}
+
+// Keys past key_count may hold anything.
+TEST(Attention, UnusedKeysAreNotRead) {
+  const Case c{.B = 1, .T = 2, .S = 120, .H = 2, .K = 1, .D = 16, .causal = false, .key_count = {50}};
+  Problem clean(c, DType::f32, 1200), changed(c, DType::f32, 1200);
+  for (int64_t s = 50; s < c.S; ++s) {
+    for (int64_t i = 0; i < 2 * c.K * c.D; ++i) changed.kv.put(s, i, std::numeric_limits<double>::quiet_NaN());
+  }
+  clean.forward(), clean.backward();
+  changed.forward(), changed.backward();
+  EXPECT_EQ(clean.out.memory(), changed.out.memory());
+  EXPECT_EQ(clean.d_q.memory(), changed.d_q.memory());
+  EXPECT_EQ(clean.d_kv.memory(), changed.d_kv.memory());
+}
+
+// Scores of several thousand: exp neither overflows nor loses the row.
+TEST(Attention, LargeScoresAreSafe) {
+  Problem p({.B = 1, .T = 120, .S = 120, .H = 1, .K = 1, .D = 16}, DType::f32, 1300, 60.0);
+  p.forward();
+  p.backward();
+  for (const Values& v : {p.out.values(), p.lse.values(), p.d_q.values(), p.d_kv.values()}) {
+    for (double x : v) ASSERT_TRUE(std::isfinite(x));
+  }
+  // Scores near 1e4 have an absolute error near 1e4 * 2^-24 * sqrt(D), which exp turns into a relative one.
+  expect_close(p.out.values(), reference(p).out, 1e4 * unit_roundoff(DType::f32) * 4, "out");
+}
+
+// A NaN that is seen must show.
+TEST(Attention, NanOfSeenKeySpreads) {
+  Problem p({.B = 1, .T = 5, .S = 5, .H = 1, .K = 1, .D = 8}, DType::f32, 1400);
+  p.kv.put(2, 8, std::numeric_limits<double>::quiet_NaN());
+  p.forward();
+  EXPECT_TRUE(std::isfinite(p.out.get(1, 0)));
+  EXPECT_TRUE(std::isnan(p.out.get(2, 0)));
+  EXPECT_TRUE(std::isnan(p.out.get(4, 0)));
+}
+
+}  // namespace
+}  // namespace loam::testing
