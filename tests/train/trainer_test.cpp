@@ -76,6 +76,9 @@ double relative(const std::vector<double>& a, const std::vector<double>& b) {
   return std::sqrt(difference / norm);
 }
 
+// A document of this one token has nothing to learn from, and nothing before it learns it.
+constexpr int32_t kAlone = 5;
+
 // Rows of very unequal worth: 3 targets, 300 targets, none. With documents masked, a document of n tokens has n - 1
 // targets.
 TrainConfig ragged_config() {
@@ -91,10 +94,10 @@ std::vector<std::vector<int32_t>> ragged_documents() {
   std::vector<std::vector<int32_t>> documents;
   const auto fill_row = [&](int64_t first_document) {
     if (first_document > 1) documents.push_back(testing::make_document(first_document, documents.size()));
-    for (int64_t i = first_document > 1 ? first_document : 0; i < 301; ++i) documents.push_back({testing::kEndOfText});
+    for (int64_t i = first_document > 1 ? first_document : 0; i < 301; ++i) documents.push_back({kAlone});
   };
   for (int row = 0; row < 32; ++row) fill_row(row % 3 == 0 ? 4 : row % 3 == 1 ? 301 : 0);
-  documents.push_back({testing::kEndOfText});
+  documents.push_back({kAlone});
   return documents;
 }
 
@@ -168,7 +171,7 @@ TEST_F(TrainerTest, AccumulationEqualsOneBatchWithRaggedTargets) {
 }
 
 TEST_F(TrainerTest, AStepWithoutTargetsIsReportedAndChangesNothing) {
-  write_train(std::vector<std::vector<int32_t>>(500, {testing::kEndOfText}));
+  write_train(std::vector<std::vector<int32_t>>(500, {kAlone}));
   Trainer trainer = make(tiny_config());
   State before = state_of(trainer, directory / "before");
   const StepResult result = trainer.step();
