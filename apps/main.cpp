@@ -1,4 +1,8 @@
 // loam: every command, one line each.
+#include <unistd.h>
+
+#include <cstdlib>
+
 #include "apps/command.h"
 
 namespace loam {
@@ -30,4 +34,16 @@ void add_commands(CLI::App& app) {
 }  // namespace
 }  // namespace loam
 
-int main(int argc, char** argv) { return loam::run_program(argc, argv, loam::add_commands); }
+// Waiting threads of OpenMP spin for milliseconds, which on a machine whose cores are busy takes them from the work
+// that is waited for: a step of a small model then takes four times as long. libgomp reads its settings before main, so
+// the program starts itself again with a short spin. No effect where the user has chosen.
+static void limit_spinning(char** argv) {
+  if (std::getenv("GOMP_SPINCOUNT") || std::getenv("OMP_WAIT_POLICY")) return;
+  setenv("GOMP_SPINCOUNT", "20000", 1);
+  execv("/proc/self/exe", argv);  // returns only if it fails; then all goes on as it is
+}
+
+int main(int argc, char** argv) {
+  limit_spinning(argv);
+  return loam::run_program(argc, argv, loam::add_commands);
+}
