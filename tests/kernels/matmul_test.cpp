@@ -3,6 +3,7 @@
 
 #include <limits>
 
+#include "loam/kernels/cpu/matmul_dnnl.h"
 #include "tests/kernels/kernel_testing.h"
 
 namespace loam::testing {
@@ -34,16 +35,22 @@ struct Problem {
         bias(c.dtype, 1, c.N, 0, random_values(c.N, seed + 3)) {}
 
   void run() {
-    auto resources = make_exec_resources({}, test.threads, test.numerics);
-    const auto& ctx = resources.context;
-    ctx.kernels->matmul(ctx, {.a = a.view(),
-                              .transpose_a = test.transpose_a,
-                              .b = b.view(),
-                              .transpose_b = test.transpose_b,
-                              .c = c_out.view(),
-                              .bias = test.bias ? bias.row() : View{},
-                              .alpha = static_cast<float>(test.alpha),
-                              .accumulate = test.accumulate});
+    const auto resources = make_exec_resources({}, test.threads, test.numerics);
+    resources.context.kernels->matmul(resources.context, args());
+  }
+  bool run_dnnl() {
+    const auto resources = make_exec_resources({}, test.threads, test.numerics);
+    return cpu::dnnl_matmul(resources.context, args());
+  }
+  MatmulArgs args() const {
+    return {.a = a.view(),
+            .transpose_a = test.transpose_a,
+            .b = b.view(),
+            .transpose_b = test.transpose_b,
+            .c = c_out.view(),
+            .bias = test.bias ? bias.row() : View{},
+            .alpha = static_cast<float>(test.alpha),
+            .accumulate = test.accumulate};
   }
 
   // The result, and the norm-wise scale of its error: the sum of absolute values.
@@ -72,11 +79,15 @@ struct Problem {
 
 // |error| of one f32 sum is at most (K + 3) u times the sum of absolute values, and in practice sqrt(K) of it; then the
 // result's rounding.
-void expect_matches(const Case& c, uint64_t seed) {
+void expect_matches(const Case& c, uint64_t seed, bool dnnl = false) {
   SCOPED_TRACE(c.name());
   Problem p(c, seed);
   const auto [value, size] = p.reference();
-  p.run();
+  if (dnnl) {
+    ASSERT_TRUE(p.run_dnnl());
+  } else {
+    p.run();
+  }
   EXPECT_TRUE(p.a.intact() && p.b.intact() && p.c_out.intact() && p.bias.intact());
   const double relative = unit_roundoff(DType::f32) * (3 + std::sqrt(static_cast<double>(c.K)));
   const double rounding = c.c_dtype == DType::bf16 ? unit_roundoff(DType::bf16) : 0;
@@ -181,6 +192,36 @@ TEST(Matmul, EveryInstructionSetMatchesReference) {
       }
     }
   });
+}
+
+// The library's variant serves bf16 where the processor has it; its f32 form is as good a test of our description of
+// operands.
+TEST(Matmul, DnnlMatchesReference) {
+  uint64_t seed = 7500;
+  for (int options = 0; options < 32; ++options) {
+    for (auto [M, N, K] : std::vector<std::array<int64_t, 3>>{{1, 1, 1}, {20, 33, 17}, {65, 40, 300}}) {
+      Case c{.M = M,
+             .N = N,
+             .K = K,
+             .transpose_a = (options & 1) != 0,
+             .transpose_b = (options & 2) != 0,
+             .bias = (options & 4) != 0,
+             .accumulate = (options & 8) != 0,
+             .alpha = options & 4 ? 1.0 : 0.5,
+             .padding = options & 16 ? 3 : 0,
+             .threads = 2};
+#ifdef LOAM_STD_THREADS
+      GTEST_SKIP() << "oneDNN is left out of builds for ThreadSanitizer";
+#endif
+      expect_matches(c, seed, true);
+      expect_matches(c, seed, true);  // by the primitive that was kept
+      if (!cpu::dnnl_has_bf16()) continue;
+      for (DType result : kFloats) {
+        c.dtype = DType::bf16, c.c_dtype = result;
+        expect_matches(c, ++seed, true);
+      }
+    }
+  }
 }
 
 // An empty sum is 0, and the bias and what is accumulated remain.

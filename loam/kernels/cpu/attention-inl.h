@@ -19,6 +19,29 @@ using namespace loam::HWY_NAMESPACE;  // NOLINT: the vector helpers of this inst
 
 inline int64_t padded_width(int64_t width) { return (width + kNr - 1) / kNr * kNr; }
 
+// Scores are kept in units of ln 2, so that their exponentials are powers of two.
+inline constexpr float kLog2e = 1.44269504088896341f;
+
+// 2^x for x <= 0 or a little above, as in softmax, with a relative error below 2e-7; 0 below -126.5 (also for -inf),
+// NaN for NaN. The polynomial of Moshier's Cephes library (exp2f).
+HWY_INLINE FloatVec exp2_softmax(FloatVec x) {
+  const FloatTag d;
+  const hn::RebindToSigned<FloatTag> di;
+  x = hn::Max(hn::Set(d, -127.0f), x);  // gives its second operand where either is NaN
+  // Adding 1.5 * 2^23 leaves n = round(x) in the low bits of the sum; 127 more make it the exponent field of 2^n, which
+  // is 0 for n = -127.
+  const FloatVec shift = hn::Set(d, 12582912.0f + 127.0f);
+  const FloatVec shifted = hn::Add(x, shift);
+  const FloatVec r = hn::Sub(x, hn::Sub(shifted, shift));
+  FloatVec p = hn::MulAdd(hn::Set(d, 1.535336188319500e-4f), r, hn::Set(d, 1.339887440266574e-3f));
+  p = hn::MulAdd(p, r, hn::Set(d, 9.618437357674640e-3f));
+  p = hn::MulAdd(p, r, hn::Set(d, 5.550332471162809e-2f));
+  p = hn::MulAdd(p, r, hn::Set(d, 2.402264791363012e-1f));
+  p = hn::MulAdd(p, r, hn::Set(d, 6.931472028550421e-1f));
+  p = hn::MulAdd(p, r, hn::Set(d, 1.0f));
+  return hn::Mul(p, hn::BitCast(d, hn::ShiftLeft<23>(hn::BitCast(di, shifted))));
+}
+
 // Copies a row to f32 and fills it up to `padded` with zeros. False if an element is infinite or NaN.
 template <class T>
 HWY_INLINE bool copy_row(const T* from, int64_t width, int64_t padded, float* to) {

@@ -145,9 +145,9 @@ class BackwardHead {
       const int64_t some = std::min(kMr, rows - g);
       seen_[g / kMr] = clip(joined(row + g, some), tile, keys);
       score_group(row + g, g, some, tile, keys);
-      add_d_q(row + g, g, some, tile, keys, finite);
+      add_d_q(row + g, g, some, tile, finite);
     }
-    for (int64_t j = 0; j < keys; j += kMr) add_d_kv(row, rows, j, std::min(kMr, keys - j), tile, keys, rows_finite);
+    for (int64_t j = 0; j < keys; j += kMr) add_d_kv(row, rows, j, std::min(kMr, keys - j), tile, rows_finite);
   }
 
   // p and d_s of rows [g, g + rows) of the tile, 0 where a key is not seen.
@@ -157,16 +157,17 @@ class BackwardHead {
     float *p = p_ + g * kTile, *d_s = d_s_ + g * kTile;
     std::fill(p, p + rows * kTile, 0.0f);
     if (!seen.empty()) {
-      score_panels(rows, shape_.D, {queries_ + g * padded_, padded_}, packed_keys_, seen, args_.scale, p);
+      score_panels(rows, shape_.D, {queries_ + g * padded_, padded_}, packed_keys_, seen, args_.scale * kLog2e, p);
       score_panels(rows, shape_.D, {d_out_ + g * padded_, padded_}, packed_values_, seen, 1.0f, d_s);
     }
     const int64_t first = seen.begin / kNr * kNr, last = seen.empty() ? first : (seen.end + kNr - 1) / kNr * kNr;
     for (int64_t r = 0; r < rows; ++r, p += kTile, d_s += kTile) {
       const RowState& state = rows_state_[row + r];
       const KeyRange range = clip(state.range, tile, keys);
-      const FloatVec lse = hn::Set(d, state.lse), dot = hn::Set(d, state.out_dot), scale = hn::Set(d, args_.scale);
+      const FloatVec lse = hn::Set(d, state.lse * kLog2e), dot = hn::Set(d, state.out_dot),
+                     scale = hn::Set(d, args_.scale);
       for (int64_t j = first; j < last; j += kLanes) {
-        const FloatVec pj = exp_f32(d, hn::Sub(hn::LoadU(d, p + j), lse));
+        const FloatVec pj = exp2_softmax(hn::Sub(hn::LoadU(d, p + j), lse));
         hn::StoreU(pj, d, p + j);
         hn::StoreU(hn::Mul(hn::Mul(pj, scale), hn::Sub(hn::LoadU(d, d_s + j), dot)), d, d_s + j);
       }
@@ -188,7 +189,7 @@ class BackwardHead {
     return key >= range.begin && key < range.end;
   }
 
-  void add_d_q(int64_t row, int64_t g, int64_t rows, int64_t tile, int64_t, bool finite) {
+  void add_d_q(int64_t row, int64_t g, int64_t rows, int64_t tile, bool finite) {
     const KeyRange seen = seen_[g / kMr];
     if (seen.empty()) return;
     const TileOperand d_s{d_s_ + g * kTile + seen.begin, kTile}, k{keys_ + seen.begin * padded_, padded_};
@@ -200,7 +201,7 @@ class BackwardHead {
   }
 
   // d_v += p^T d_out and d_k += d_s^T q for keys [j, j + count) of the tile, over the rows that may see one of them.
-  void add_d_kv(int64_t row, int64_t rows, int64_t j, int64_t count, int64_t tile, int64_t, bool finite) {
+  void add_d_kv(int64_t row, int64_t rows, int64_t j, int64_t count, int64_t tile, bool finite) {
     int64_t begin = rows, end = 0;
     for (int64_t g = 0; g < rows; g += kMr) {
       const KeyRange seen = seen_[g / kMr];

@@ -18,6 +18,7 @@ namespace loam::cpu {
 namespace HWY_NAMESPACE {
 namespace {
 
+constexpr float kLn2 = 0.693147180559945309f;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 // Floats that a thread needs: packed keys, values, queries, sums of the output, scores of kMr rows.
@@ -42,14 +43,14 @@ HWY_INLINE float online_softmax(float* s, KeyRange range, KeyRange panels, float
   const FloatVec base = hn::Set(d, maximum == -kInfinity ? 0.0f : maximum);
   FloatVec sum0 = hn::Zero(d), sum1 = sum0;
   for (int64_t j = panels.begin; j < panels.end; j += kNr) {
-    const FloatVec p0 = exp_f32(d, hn::Sub(hn::LoadU(d, s + j), base));
-    const FloatVec p1 = exp_f32(d, hn::Sub(hn::LoadU(d, s + j + kLanes), base));
+    const FloatVec p0 = exp2_softmax(hn::Sub(hn::LoadU(d, s + j), base));
+    const FloatVec p1 = exp2_softmax(hn::Sub(hn::LoadU(d, s + j + kLanes), base));
     hn::StoreU(p0, d, s + j);
     hn::StoreU(p1, d, s + j + kLanes);
     sum0 = hn::Add(sum0, p0);
     sum1 = hn::Add(sum1, p1);
   }
-  const float shrink = before == maximum ? 1.0f : before == -kInfinity ? 0.0f : std::exp(before - maximum);
+  const float shrink = before == maximum ? 1.0f : before == -kInfinity ? 0.0f : std::exp2(before - maximum);
   sum = sum * shrink + hn::GetLane(hn::SumOfLanes(d, hn::Add(sum0, sum1)));
   return shrink;
 }
@@ -104,7 +105,7 @@ class ForwardRows {
   void visit_group(int64_t g, int64_t rows, int64_t tile, int64_t keys, bool finite) {
     const KeyRange seen = clip(join(ranges_ + g, rows), tile, keys);
     if (seen.empty()) return;
-    score_panels(rows, shape_.D, {queries_ + g * shape_.D, shape_.D}, keys_, seen, args_.scale, scores_);
+    score_panels(rows, shape_.D, {queries_ + g * shape_.D, shape_.D}, keys_, seen, args_.scale * kLog2e, scores_);
     const KeyRange panels{seen.begin / kNr * kNr, (seen.end + kNr - 1) / kNr * kNr};
     float* out = out_ + g * padded_;
     for (int64_t r = 0; r < rows; ++r) {
@@ -136,7 +137,7 @@ class ForwardRows {
       const int64_t h = kv_ * shape_.group() + row / shape_.T;
       const View& lse = args_.lse;
       lse.ptr<float>()[b_ * lse.stride(0) + h * lse.stride(1) + row % shape_.T * lse.stride(2)] =
-          nothing ? -kInfinity : maximum_[r] + std::log(sum_[r]);
+          nothing ? -kInfinity : maximum_[r] * kLn2 + std::log(sum_[r]);
     }
   }
 

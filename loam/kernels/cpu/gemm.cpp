@@ -17,8 +17,8 @@
 namespace loam::cpu {
 namespace {
 
-// K is summed in blocks of this length: a packed panel of B (kBlockK x kNr) stays in the L1 cache.
-constexpr int64_t kBlockK = 256;
+// K is summed in blocks of at most this length.
+constexpr int64_t kBlockK = 512;
 // Rows of A packed at a time: kBlockM x kBlockK floats stay in the L2 cache. A multiple of every kMr.
 constexpr int64_t kBlockM = 192;
 // Bounds of one task's part of c. Sizes of tasks are multiples of 96 columns and 12 rows, whole tiles for every
@@ -63,6 +63,9 @@ namespace {
 
 using namespace loam::HWY_NAMESPACE;  // NOLINT: the vector helpers of this instruction set
 
+// A panel of B (kDepth x kNr floats) is 32 KiB for the wider instruction sets.
+constexpr int64_t kDepth = kNr <= 16 ? kBlockK : kBlockK / 2;
+
 // Packs rows [r, r + rows) and [k, k + depth) of an operand into panels of `width` rows.
 template <class T>
 void pack(const Operand& from, int64_t r, int64_t rows, int64_t k, int64_t depth, int64_t width, float* to) {
@@ -81,7 +84,7 @@ template <class T>
 void multiply_block(const Problem& problem, const Block& block) {
   int64_t k = 0;
   do {  // once for K = 0: the bias, or zeros
-    const int64_t depth = std::min(kBlockK, problem.k - k);
+    const int64_t depth = std::min(kDepth, problem.k - k);
     pack<T>(problem.b, block.column, block.columns, k, depth, kNr, block.packed_b);
     for (int64_t i = 0; i < block.rows; i += kBlockM) {
       const int64_t rows = std::min(kBlockM, block.rows - i);
