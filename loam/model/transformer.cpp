@@ -94,8 +94,6 @@ Var Transformer::hidden(const Context& ctx, const Tensor& ids, SequenceContext& 
   return final_norm(ctx, x);
 }
 
-Tensor Transformer::logits(const Context& ctx, const Tensor& hidden) const {
-  return ops::logits(ctx, hidden, head_);
-}
+Tensor Transformer::logits(const Context& ctx, const Tensor& hidden) const { return ops::logits(ctx, hidden, head_); }
 
 }  // namespace loam

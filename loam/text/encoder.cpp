@@ -75,6 +75,7 @@ EncodeTables::EncodeTables(const SpmModel& model)
 
 void EncodeTables::split(std::string_view piece, std::vector<int32_t>& symbols) const {
   symbols.clear();
+  symbols.reserve(piece.size());
   if (!spm_) {
     for (const char c : piece) symbols.push_back(byte_ids_[static_cast<unsigned char>(c)]);
     return;

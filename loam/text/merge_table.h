@@ -1,6 +1,7 @@
 // Which pairs of tokens merge, how early, and into what.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -23,18 +24,26 @@ class MergeTable {
     slots_.resize(capacity, Slot{kEmpty, {kNoRank, -1}});
   }
 
-  // False if the pair is there already. REQUIRES: ids >= 0, and not more pairs than the constructor was told.
+  // False if the pair is there already. REQUIRES: ids >= 0, ranks that do not fall from call to call, and not more pairs than the
+  // constructor was told.
   bool insert(int32_t left, int32_t right, Result result) {
     Slot& slot = slots_[find_slot(key(left, right))];
     if (slot.key != kEmpty) return false;
     slot = {key(left, right), result};
-    if (result.rank + 1 > ranks_) ranks_ = result.rank + 1;
+    ranks_ = result.rank + 1;
+    const size_t ids = static_cast<size_t>(std::max({left, right, result.id})) + 1;
+    if (used_.size() < ids) used_.resize(ids, false);
+    if (used_[result.id]) rising_ = false;
+    used_[left] = used_[right] = true;
     return true;
   }
 
   Result find(int32_t left, int32_t right) const { return slots_[find_slot(key(left, right))].result; }
 
   uint32_t ranks() const { return ranks_; }  // the greatest rank plus one
+  // No token is made by a merge as late as, or later than, one that it is a part of. Then a merge never brings forth a pair of a lower or
+  // equal rank, and all places of one rank can merge in one sweep. True for what training makes.
+  bool rising() const { return rising_; }
 
  private:
   static constexpr uint64_t kEmpty = UINT64_MAX;
@@ -55,6 +64,8 @@ class MergeTable {
 
   std::vector<Slot> slots_;
   uint32_t ranks_ = 0;
+  bool rising_ = true;
+  std::vector<bool> used_;  // as a part, by id
 };
 
 }  // namespace loam

@@ -48,10 +48,11 @@ void Merger::merge_long(std::vector<int32_t>& symbols) {
   LOAM_CHECK(symbols.size() < size_t{1} << 31, "tokenizer: a piece of {} bytes is more than 2^31", symbols.size());
   const uint32_t count = static_cast<uint32_t>(symbols.size());
   if (queue_of_rank_.empty()) queue_of_rank_.assign(table_.ranks(), -1);
-  nodes_.resize(count);
-  for (uint32_t i = 0; i < count; ++i) nodes_[i] = {symbols[i], i + 1 < count ? i + 1 : kEnd, i - 1, kNoRank, -1};
-  nodes_[0].previous = kEnd;
-  for (uint32_t i = 0; i + 1 < count; ++i) refresh(i);
+  nodes_.clear();
+  nodes_.reserve(count);
+  for (uint32_t i = 0; i < count; ++i) nodes_.push_back({symbols[i], i + 1, i - 1, kNoRank, -1});
+  nodes_.front().previous = nodes_.back().next = kEnd;
+  for (uint32_t i = 0; i < count; ++i) refresh(i);
   while (!ranks_.empty()) {
     const uint32_t rank = ranks_.front();
     Queue& queue = queue_of(rank);
@@ -61,8 +62,11 @@ void Merger::merge_long(std::vector<int32_t>& symbols) {
       queue.listed = false;
       continue;
     }
-    const uint32_t place = queue.pop();
-    if (nodes_[place].rank == rank) join(place);
+    do {
+      const uint32_t place = queue.pop();
+      if (nodes_[place].rank == rank) join(place);
+    } while (table_.rising() && !queue.empty());
+    refresh_joined();
   }
   symbols.clear();
   for (uint32_t i = 0; i != kEnd; i = nodes_[i].next) symbols.push_back(nodes_[i].symbol);
@@ -74,15 +78,27 @@ void Merger::merge_long(std::vector<int32_t>& symbols) {
   queue_ranks_.clear();
 }
 
+// Merges the symbol at `place` with the next. The pairs on both sides of the new symbol wait for refresh_joined().
 void Merger::join(uint32_t place) {
   Node& node = nodes_[place];
   Node& gone = nodes_[node.next];
   node.symbol = node.made;
   node.next = gone.next;
-  gone.rank = kNoRank;
+  node.rank = gone.rank = kNoRank;
   if (node.next != kEnd) nodes_[node.next].previous = place;
-  refresh(place);
-  if (node.previous != kEnd) refresh(node.previous);
+  if (node.previous != kEnd) nodes_[node.previous].rank = kNoRank;
+  joined_.push_back(place);
+}
+
+void Merger::refresh_joined() {
+  uint32_t before = kEnd;
+  for (const uint32_t place : joined_) {
+    const uint32_t previous = nodes_[place].previous;
+    if (previous != kEnd && previous != before) refresh(previous);
+    refresh(place);
+    before = place;
+  }
+  joined_.clear();
 }
 
 // Looks up the pair at `place` and queues it.
@@ -96,33 +112,32 @@ void Merger::refresh(uint32_t place) {
   node.made = pair.id;
   Queue& queue = queue_of(pair.rank);
   queue.push(place);
-  if (queue.listed) return;
-  queue.listed = true;
-  ranks_.push_back(pair.rank);
+  if (!queue.listed) {
+    queue.listed = true;
+    list(pair.rank);
+  }
+}
+
+// Puts a rank that has places again on the heap.
+void Merger::list(uint32_t rank) {
+  ranks_.push_back(rank);
   std::push_heap(ranks_.begin(), ranks_.end(), std::greater<>());
 }
 
-Merger::Queue& Merger::queue_of(uint32_t rank) {
-  int32_t& index = queue_of_rank_[rank];
-  if (index < 0) {
-    index = static_cast<int32_t>(queue_ranks_.size());
-    queue_ranks_.push_back(rank);
-    if (queues_.size() < queue_ranks_.size()) queues_.emplace_back();
-  }
-  return queues_[index];
+Merger::Queue& Merger::new_queue(uint32_t rank) {
+  queue_of_rank_[rank] = static_cast<int32_t>(queue_ranks_.size());
+  queue_ranks_.push_back(rank);
+  if (queues_.size() < queue_ranks_.size()) queues_.emplace_back();
+  return queues_[queue_ranks_.size() - 1];
 }
 
-void Merger::Queue::push(uint32_t place) {
-  if (rising.empty() || place > rising.back()) {
-    rising.push_back(place);
-  } else {
-    late.push_back(place);
-    std::push_heap(late.begin(), late.end(), std::greater<>());
-  }
+void Merger::Queue::push_late(uint32_t place) {
+  late.push_back(place);
+  std::push_heap(late.begin(), late.end(), std::greater<>());
 }
 
-uint32_t Merger::Queue::pop() {
-  if (late.empty() || (begin < rising.size() && rising[begin] < late.front())) return rising[begin++];
+uint32_t Merger::Queue::pop_late() {
+  if (begin < rising.size() && rising[begin] < late.front()) return rising[begin++];
   std::pop_heap(late.begin(), late.end(), std::greater<>());
   const uint32_t place = late.back();
   late.pop_back();

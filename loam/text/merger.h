@@ -33,15 +33,29 @@ class Merger {
     bool listed = false;         // in ranks_
 
     bool empty() const { return begin == rising.size() && late.empty(); }
-    void push(uint32_t place);
-    uint32_t pop();
+    void push(uint32_t place) {
+      if (rising.empty() || place > rising.back()) {
+        rising.push_back(place);
+      } else {
+        push_late(place);
+      }
+    }
+    uint32_t pop() { return late.empty() ? rising[begin++] : pop_late(); }
+    void push_late(uint32_t place);
+    uint32_t pop_late();
   };
 
   void merge_short(std::vector<int32_t>& symbols);
   void merge_long(std::vector<int32_t>& symbols);
   void join(uint32_t place);
   void refresh(uint32_t place);
-  Queue& queue_of(uint32_t rank);
+  void refresh_joined();
+  Queue& queue_of(uint32_t rank) {
+    const int32_t index = queue_of_rank_[rank];
+    return index >= 0 ? queues_[index] : new_queue(rank);
+  }
+  Queue& new_queue(uint32_t rank);
+  void list(uint32_t rank);
 
   const MergeTable& table_;
   std::vector<Node> nodes_;
@@ -49,6 +63,7 @@ class Merger {
   std::vector<Queue> queues_;
   std::vector<uint32_t> queue_ranks_;  // of queues_ in use
   std::vector<uint32_t> ranks_;        // min-heap of the ranks that have places
+  std::vector<uint32_t> joined_;       // places of the current sweep, ascending
 };
 
 }  // namespace loam

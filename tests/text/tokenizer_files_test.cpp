@@ -1,0 +1,265 @@
+#include "loam/text/tokenizer_files.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "loam/text/tokenizer_stream.h"
+#include "tests/harness/expect_error.h"
+#include "tests/harness/shared.h"
+#include "tests/harness/temp_dir.h"
+#include "tests/text/gguf_vocab.h"
+#include "tests/text/text_testing.h"
+
+namespace loam {
+namespace {
+
+using testing::hard_parts;
+using testing::random_text;
+using testing::train_on;
+using Ids = std::vector<int32_t>;
+
+Tokenizer trained(const std::vector<std::string>& specials) {
+  return Tokenizer(make_bpe_model(train_on({random_text(hard_parts(), 3000, 1)}, 200), specials, Pretokenizer::kGpt2));
+}
+
+TEST(TokenizerFiles, EqualsHuggingFaceTokenizers) {
+  const Json fixture = testing::fixture("tokenizer_bpe.json");
+  const Tokenizer tokenizer = parse_tokenizer_json(fixture.at("file").dump(), "fixture");
+  const Tokenizer again = parse_tokenizer_json(tokenizer_json(tokenizer), "again");
+  EXPECT_EQ(again.fingerprint(), tokenizer.fingerprint());
+  ASSERT_GT(fixture.at("cases").as_array().size(), 50u);
+  for (const Json& item : fixture.at("cases").as_array()) {
+    const Ids wanted = testing::ids_of(item.as_array()[1]);
+    EXPECT_EQ(tokenizer.encode(item.as_array()[0].as_string(), SpecialPolicy::all()), wanted)
+        << item.as_array()[0].dump();
+  }
+  // An added word that is no control token is matched whatever the policy.
+  const Ids ids = tokenizer.encode("<<extra>><|pad|>");
+  EXPECT_EQ(ids[0], 340);
+  EXPECT_FALSE(tokenizer.is_special(340));
+  EXPECT_EQ(std::count(ids.begin(), ids.end(), tokenizer.special_id("<|pad|>")), 0);
+}
+
+TEST(TokenizerFiles, WritesTheFormThatHuggingFaceWrites) {
+  const Json theirs = testing::fixture("tokenizer_bpe.json").at("file");
+  const Json ours = Json::parse(tokenizer_json(parse_tokenizer_json(theirs.dump(), "fixture")));
+  for (const char* key : {"added_tokens", "normalizer", "pre_tokenizer", "truncation", "padding"})
+    EXPECT_EQ(ours.at(key), theirs.at(key)) << key;
+  for (const auto& [token, id] : theirs.at("model").at("vocab").as_object())
+    EXPECT_EQ(ours.at("model").at("vocab").at(token), id);
+  const Json::Array& a = ours.at("model").at("merges").as_array();
+  const Json::Array& b = theirs.at("model").at("merges").as_array();
+  ASSERT_EQ(a.size(), b.size());
+  for (size_t i = 0; i < a.size(); ++i) {
+    EXPECT_EQ(a[i].as_string(), b[i].as_array()[0].as_string() + " " + b[i].as_array()[1].as_string());
+  }
+  for (const auto& [key, value] : theirs.at("model").as_object()) {
+    if (key != "vocab" && key != "merges") {
+      EXPECT_EQ(ours.at("model").at(key), value) << key;
+    }
+  }
+}
+
+TEST(TokenizerFiles, SaveAndLoadGiveTheSameTokenizer) {
+  testing::TempDir directory;
+  const Tokenizer tokenizer = trained({"<|endoftext|>", "<|end|>", "tab\there", "\u00e9\u4f60"});
+  save_tokenizer(tokenizer, directory.path());
+  EXPECT_EQ(load_tokenizer(directory.path()).fingerprint(), tokenizer.fingerprint());
+  EXPECT_EQ(load_tokenizer(directory / "tokenizer.json").fingerprint(), tokenizer.fingerprint());
+  EXPECT_EQ(load_tokenizer(directory / "vocab.json").fingerprint(), tokenizer.fingerprint());
+  std::filesystem::remove(directory / "tokenizer.json");
+  EXPECT_EQ(load_tokenizer(directory.path()).fingerprint(), tokenizer.fingerprint());
+  std::filesystem::remove(directory / "vocab.json");
+  EXPECT_LOAM_ERROR(load_tokenizer(directory.path()), ErrorCode::kNotFound, "tokenizer.json");
+}
+
+TEST(TokenizerFiles, TheTokenInFrontIsKept) {
+  BpeModel model = make_bpe_model({}, {"<|start|>"}, Pretokenizer::kGpt2);
+  model.bos_id = 256;
+  const Tokenizer back = parse_tokenizer_json(tokenizer_json(Tokenizer(model)), "file");
+  EXPECT_EQ(back.bos_id(), 256);
+  EXPECT_EQ(back.encode("a"), Ids{'a'});
+}
+
+TEST(TokenizerFiles, TokensThatWouldBeWrittenAlikeAreRefused) {
+  // U+0120 is how the alphabet writes a space.
+  const Tokenizer tokenizer(make_bpe_model({{' ', 'a'}},
+                                           {"\u0120"
+                                            "a"},
+                                           Pretokenizer::kGpt2));
+  EXPECT_LOAM_ERROR(tokenizer_json(tokenizer), ErrorCode::kInvalidArgument, "written as");
+}
+
+// A small good file, and a way to change one place of it.
+Json small_file() {
+  return Json::parse(tokenizer_json(Tokenizer(make_bpe_model({{'a', 'b'}, {256, 'c'}}, {"<s>"}, Pretokenizer::kGpt2))));
+}
+
+TEST(TokenizerFiles, WhatWouldChangeIdsIsRefused) {
+  const auto refused = [](const std::function<void(Json&)>& change, const std::string& part) {
+    Json file = small_file();
+    change(file);
+    EXPECT_LOAM_ERROR(parse_tokenizer_json(file.dump(), "some/tokenizer.json"), ErrorCode::kBadFormat, part);
+    EXPECT_LOAM_ERROR(parse_tokenizer_json(file.dump(), "some/tokenizer.json"), ErrorCode::kBadFormat,
+                      "some/tokenizer.json");
+  };
+  refused([](Json& f) { f["model"]["type"] = "Unigram"; }, "Unigram");
+  refused([](Json& f) { f["model"]["ignore_merges"] = true; }, "ignore_merges");
+  refused([](Json& f) { f["model"]["dropout"] = 0.1; }, "dropout");
+  refused([](Json& f) { f["model"]["continuing_subword_prefix"] = "##"; }, "##");
+  refused([](Json& f) { f["model"]["end_of_word_suffix"] = "</w>"; }, "</w>");
+  refused([](Json& f) { f["normalizer"] = Json::Object{{"type", "NFC"}}; }, "NFC");
+  refused(
+      [](Json& f) {
+        f["normalizer"] =
+            Json::Object{{"type", "Sequence"}, {"normalizers", Json::Array{Json::Object{{"type", "Lowercase"}}}}};
+      },
+      "Lowercase");
+  refused([](Json& f) { f["truncation"] = Json::Object{{"max_length", 5}}; }, "truncation");
+  refused([](Json& f) { f["pre_tokenizer"] = Json::Object{{"type", "Whitespace"}}; }, "Whitespace");
+  refused([](Json& f) { f["pre_tokenizer"] = nullptr; }, "byte_fallback");
+  refused([](Json& f) { f["pre_tokenizer"]["add_prefix_space"] = true; }, "add_prefix_space");
+  refused([](Json& f) { f["pre_tokenizer"]["use_regex"] = false; }, "pattern");
+  refused([](Json& f) { f["decoder"] = Json::Object{{"type", "WordPiece"}}; }, "WordPiece");
+  refused([](Json& f) { f["post_processor"] = Json::Object{{"type", "BertProcessing"}}; }, "BertProcessing");
+  refused([](Json& f) { f["added_tokens"].as_array()[0]["lstrip"] = true; }, "lstrip");
+  refused([](Json& f) { f["added_tokens"].as_array()[0]["single_word"] = true; }, "single_word");
+  refused([](Json& f) { f["added_tokens"].as_array()[0]["id"] = 12; }, "<s>");
+  refused([](Json& f) { f["added_tokens"].as_array()[0]["id"] = int64_t{1} << 40; }, "out of proportion");
+  refused([](Json& f) { f["added_tokens"].as_array()[0]["content"] = ""; }, "empty");
+  refused([](Json& f) { f["model"]["vocab"]["zz"] = 2000000000; }, "out of proportion");
+  refused([](Json& f) { f["model"]["vocab"]["zz"] = -1; }, "out of proportion");
+  refused([](Json& f) { f["model"]["vocab"]["zz"] = 5; }, "two tokens");
+  refused([](Json& f) { f["model"]["merges"].push_back("ab zz"); }, "zz");
+  refused([](Json& f) { f["model"]["merges"].push_back("c c"); }, "cc");
+  refused([](Json& f) { f["model"]["merges"].push_back("abc"); }, "abc");
+  refused([](Json& f) { f["model"]["merges"].push_back("a b c"); }, "a b c");
+  refused([](Json& f) { f["model"]["merges"].push_back(Json::Array{"a"}); }, "merge");
+}
+
+TEST(TokenizerFiles, BrokenJsonIsRefused) {
+  EXPECT_LOAM_ERROR(parse_tokenizer_json("", "f"), ErrorCode::kBadFormat, "f");
+  EXPECT_LOAM_ERROR(parse_tokenizer_json("[]", "f"), ErrorCode::kBadFormat, "");
+  EXPECT_LOAM_ERROR(parse_tokenizer_json("{}", "f"), ErrorCode::kBadFormat, "model");
+  const std::string good = small_file().dump();
+  for (size_t length = 0; length + 2 < good.size(); length += 97) {
+    EXPECT_LOAM_ERROR(parse_tokenizer_json(good.substr(0, length), "f"), ErrorCode::kBadFormat, "f");
+  }
+}
+
+TEST(TokenizerFiles, SplitByThePatternAndThenBytesIsTheSame) {
+  Json file = small_file();
+  const std::string plain = parse_tokenizer_json(file.dump(), "f").fingerprint();
+  Json bytes = file.at("pre_tokenizer");
+  bytes["use_regex"] = false;
+  Json split = Json::Object{{"type", "Split"},
+                            {"pattern", Json::Object{{"Regex", pretokenizer_pattern(Pretokenizer::kGpt2)}}},
+                            {"behavior", "Isolated"},
+                            {"invert", false}};
+  const auto with_split = [&](const Json& step) {
+    Json changed = file;
+    changed["pre_tokenizer"] = Json::Object{{"type", "Sequence"}, {"pretokenizers", Json::Array{step, bytes}}};
+    return changed.dump();
+  };
+  EXPECT_EQ(parse_tokenizer_json(with_split(split), "f").fingerprint(), plain);
+  Json other = split;
+  other["pattern"]["Regex"] = "\\p{N}{1,3}|" + std::string(pretokenizer_pattern(Pretokenizer::kGpt2));
+  EXPECT_LOAM_ERROR(parse_tokenizer_json(with_split(other), "f"), ErrorCode::kBadFormat, "p{N}{1,3}");
+  other = split;
+  other["behavior"] = "Removed";
+  EXPECT_LOAM_ERROR(parse_tokenizer_json(with_split(other), "f"), ErrorCode::kBadFormat, "Isolated");
+}
+
+TEST(TokenizerFiles, MergesThatScoresCannotExpressAreRefused) {
+  Json file = testing::fixture("tokenizer_spm.json").at("file");
+  file["model"]["merges"].as_array().pop_back();
+  EXPECT_LOAM_ERROR(parse_tokenizer_json(file.dump(), "f"), ErrorCode::kBadFormat, "score");
+}
+
+class Gpt2Vocab : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const Path path = testing::shared_path("data/tokenizers/ggml-vocab-gpt-2.gguf.gz");
+    LOAM_NEED_SHARED(path);
+    const testing::GgufVocab vocab = testing::GgufReader(read_all(*open_input(path))).read();
+    ASSERT_EQ(vocab.tokens.size(), 50257u);
+    ASSERT_EQ(vocab.merges.size(), 50000u);
+    Json::Object ids;
+    std::string merges = "#version: 0.2\n";
+    for (size_t id = 0; id < vocab.tokens.size(); ++id) ids.emplace_back(vocab.tokens[id], static_cast<int64_t>(id));
+    for (const std::string& merge : vocab.merges) merges += merge + "\n";
+    write_file_atomic(directory_ / "vocab.json", Json(std::move(ids)).dump());
+    write_file_atomic(directory_ / "merges.txt", merges);
+  }
+  testing::TempDir directory_;
+};
+
+// Texts with the ids that llama.cpp publishes beside the vocabulary.
+TEST_F(Gpt2Vocab, IdsOfHardTexts) {
+  const Tokenizer tokenizer = load_tokenizer(directory_.path());
+  EXPECT_EQ(tokenizer.vocab_size(), 50257);
+  EXPECT_EQ(tokenizer.end_of_text_id(), 50256);
+  const std::string texts = read_file(testing::shared_path("data/tokenizers/ggml-vocab-gpt-2.gguf.inp"));
+  LineReader lines(open_input(testing::shared_path("data/tokenizers/ggml-vocab-gpt-2.gguf.out")));
+  const std::string separator = "\n__ggml_vocab_test__\n";
+  int cases = 0;
+  for (size_t from = 0; from < texts.size(); ++cases) {
+    const size_t end = std::min(texts.find(separator, from), texts.size());
+    const std::string text = texts.substr(from, end - from);
+    std::string line, ids;
+    if (!lines.next(line)) break;
+    for (const int32_t id : tokenizer.encode(text)) ids += " " + std::to_string(id);
+    EXPECT_EQ(ids, line) << text;
+    EXPECT_EQ(tokenizer.decode(tokenizer.encode(text)), text);
+    from = end + separator.size();
+  }
+  EXPECT_GT(cases, 40);
+}
+
+// Published counts of tiktoken's r50k (GPT-2's) for repeated characters, and that the file written again is the same
+// tokenizer.
+TEST_F(Gpt2Vocab, RepeatedCharactersAndSaving) {
+  const Tokenizer tokenizer = load_tokenizer(directory_.path());
+  EXPECT_EQ(tokenizer.encode(std::string(1000000, '^')).size(), 250000u);
+  testing::TempDir other;
+  save_tokenizer(tokenizer, other.path());
+  EXPECT_EQ(load_tokenizer(other / "tokenizer.json").fingerprint(), tokenizer.fingerprint());
+  EXPECT_EQ(read_file(other / "merges.txt"), read_file(directory_ / "merges.txt"));
+}
+
+TEST(TokenizerStream, EncodeAndDecodeWholeStreams) {
+  testing::TempDir directory;
+  const Tokenizer tokenizer = trained({"<|end|>"});
+  const std::string text = random_text(hard_parts(), 300000, 3);
+  write_file_atomic(directory / "text", text);
+  for (const SpecialPolicy& policy : {SpecialPolicy::none(), SpecialPolicy::all()}) {
+    Ids ids;
+    std::string numbers;
+    const auto source = open_input(directory / "text");
+    const StreamCounts counts = encode_stream(tokenizer, *source, policy, [&](std::span<const int32_t> part) {
+      ids.insert(ids.end(), part.begin(), part.end());
+    });
+    EXPECT_EQ(ids, tokenizer.encode(text, policy));
+    EXPECT_EQ(counts.bytes, static_cast<int64_t>(text.size()));
+    EXPECT_EQ(counts.tokens, static_cast<int64_t>(ids.size()));
+    for (const int32_t id : ids) numbers += std::to_string(id) + " ";
+    write_file_atomic(directory / "ids", numbers);
+    std::string back;
+    decode_stream(tokenizer, *open_input(directory / "ids"), [&](std::string_view part) { back += part; });
+    EXPECT_EQ(back, text);
+  }
+  write_file_atomic(directory / "ids", "[97, 98]\n[99]");
+  std::string back;
+  EXPECT_EQ(
+      decode_stream(tokenizer, *open_input(directory / "ids"), [&](std::string_view part) { back += part; }).tokens, 3);
+  EXPECT_EQ(back, "abc");
+  for (const std::string bad : {"12x", "1.5", "99999999999999", std::string(1000, '1').c_str()}) {
+    write_file_atomic(directory / "ids", bad);
+    EXPECT_LOAM_ERROR(decode_stream(tokenizer, *open_input(directory / "ids"), [](std::string_view) {}),
+                      ErrorCode::kBadFormat, "not a token id");
+  }
+}
+
+}  // namespace
+}  // namespace loam

@@ -1,0 +1,353 @@
+#include "loam/text/tokenizer.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <functional>
+
+#include "loam/text/stream_decode.h"
+#include "loam/text/utf8.h"
+#include "tests/harness/expect_error.h"
+#include "tests/text/text_testing.h"
+
+namespace loam {
+namespace {
+
+using testing::hard_parts;
+using testing::random_text;
+using testing::slow_encode;
+using testing::train_on;
+using Ids = std::vector<int32_t>;
+
+Tokenizer trained(const std::vector<std::string>& specials = {}) {
+  std::vector<std::string> corpus = {random_text(hard_parts(), 3000, 1),
+                                     random_text({"low ", "lower ", "newest ", "aa", "aaaa "}, 3000, 2)};
+  return Tokenizer(make_bpe_model(train_on(corpus, 400), specials, Pretokenizer::kGpt2));
+}
+
+// A vocabulary with a token for each byte (ids 0 to 255) and merges given as text.
+BpeModel model_of(const std::vector<std::pair<std::string, std::string>>& merges) {
+  BpeModel model = make_bpe_model({}, {}, Pretokenizer::kGpt2);
+  const auto id_of = [&](const std::string& token) {
+    return static_cast<int32_t>(std::find(model.tokens.begin(), model.tokens.end(), token) - model.tokens.begin());
+  };
+  for (const auto& [left, right] : merges) {
+    if (id_of(left + right) == static_cast<int32_t>(model.tokens.size())) model.tokens.push_back(left + right);
+    model.merges.emplace_back(id_of(left), id_of(right));
+    model.merge_ids.push_back(id_of(left + right));
+  }
+  return model;
+}
+
+TEST(Tokenizer, TheCatAte) {
+  // Stanford's CS336: ids 0 ' ', 1 a, 2 c, 3 e, 4 h, 5 t, 6 th, 7 ' c', 8 ' a', 9 the, 10 ' at'; the other bytes follow
+  // here.
+  BpeModel model;
+  model.tokens = {" ", "a", "c", "e", "h", "t", "th", " c", " a", "the", " at"};
+  for (int byte = 0; byte < 256; ++byte) {
+    const std::string token(1, static_cast<char>(byte));
+    if (std::string(" aceht").find(token) == std::string::npos) model.tokens.push_back(token);
+  }
+  model.merges = {{5, 4}, {0, 2}, {0, 1}, {6, 3}, {8, 5}};
+  model.merge_ids = {6, 7, 8, 9, 10};
+  const Tokenizer tokenizer(model);
+  EXPECT_EQ(tokenizer.encode("the cat ate"), (Ids{9, 7, 1, 5, 10, 3}));
+  EXPECT_EQ(tokenizer.decode(Ids{9, 7, 1, 5, 10, 3}), "the cat ate");
+}
+
+TEST(Tokenizer, EqualsTheSlowReference) {
+  const Tokenizer tokenizer = trained();
+  for (uint64_t seed = 0; seed < 200; ++seed) {
+    const std::string text = random_text(hard_parts(), 60, 1000 + seed);
+    ASSERT_EQ(tokenizer.encode(text), slow_encode(*tokenizer.bpe(), text)) << text;
+  }
+  // Pieces long enough for the queues of ranks.
+  for (uint64_t seed = 0; seed < 40; ++seed) {
+    const std::string text =
+        random_text({"a", "low", "e", "r", "new", "est", "th", "aaaa"}, 20 + static_cast<int>(seed) * 8, 2000 + seed);
+    ASSERT_EQ(tokenizer.encode(text), slow_encode(*tokenizer.bpe(), text)) << text;
+  }
+  for (int n = 1; n < 200; ++n) {
+    const std::string text(n, 'a');
+    ASSERT_EQ(tokenizer.encode(text), slow_encode(*tokenizer.bpe(), text)) << n;
+  }
+}
+
+// Files may hold merges in an order that no training makes: a later merge brings forth a pair of an earlier rank.
+TEST(Tokenizer, EqualsTheSlowReferenceForMergesInAnyOrder) {
+  const std::vector<std::pair<std::string, std::string>> merges = {
+      {"a", "a"},  {"b", "a"},   {"aa", "b"},   {"ab", "ab"}, {"a", "b"},  {"b", "b"},
+      {"bb", "a"}, {"aab", "a"}, {"abab", "b"}, {"ba", "ba"}, {"a", "ba"}, {"aa", "aa"}};
+  for (uint64_t seed = 0; seed < 60; ++seed) {
+    std::vector<std::pair<std::string, std::string>> order = merges;
+    const PhiloxStream random{seed, 2};
+    for (size_t i = order.size() - 1; i > 0; --i) std::swap(order[i], order[random.below(i, i + 1)]);
+    // A token must be made before it is named; keep those that can be.
+    std::vector<std::pair<std::string, std::string>> kept;
+    const auto made = [&](const std::string& token) {
+      return token.size() == 1 ||
+             std::any_of(merges.begin(), merges.end(), [&](const auto& m) { return m.first + m.second == token; });
+    };
+    for (const auto& merge : order) {
+      if (made(merge.first) && made(merge.second)) kept.push_back(merge);
+    }
+    BpeModel model = make_bpe_model({}, {}, Pretokenizer::kGpt2);
+    for (const auto& [left, right] : merges) {
+      if (std::find(model.tokens.begin(), model.tokens.end(), left + right) == model.tokens.end())
+        model.tokens.push_back(left + right);
+    }
+    const auto id_of = [&](const std::string& token) {
+      return static_cast<int32_t>(std::find(model.tokens.begin(), model.tokens.end(), token) - model.tokens.begin());
+    };
+    for (int byte = 0; byte < 256; ++byte) ASSERT_EQ(id_of(std::string(1, static_cast<char>(byte))), byte);
+    for (const auto& [left, right] : kept) {
+      model.merges.emplace_back(id_of(left), id_of(right));
+      model.merge_ids.push_back(id_of(left + right));
+    }
+    const Tokenizer tokenizer(model);
+    for (int length : {5, 20, 47, 48, 49, 100, 300}) {
+      const std::string text = random_text({"a", "b"}, length, seed * 100 + length);
+      ASSERT_EQ(tokenizer.encode(text), slow_encode(model, text)) << seed << " " << text;
+    }
+  }
+}
+
+TEST(Tokenizer, AnyBytesComeBack) {
+  const Tokenizer tokenizer = trained({"<|end|>"});
+  for (uint64_t seed = 0; seed < 300; ++seed) {
+    const std::string text = seed % 2 ? testing::random_bytes(200, seed) : random_text(hard_parts(), 50, seed);
+    ASSERT_EQ(tokenizer.decode(tokenizer.encode(text)), text);
+    ASSERT_EQ(tokenizer.decode(tokenizer.encode(text, SpecialPolicy::all())), text);
+    ASSERT_EQ(tokenizer.count(text), static_cast<int64_t>(tokenizer.encode(text).size()));
+  }
+  EXPECT_EQ(tokenizer.encode(""), Ids{});
+}
+
+// Raw bytes that are not UTF-8 (fault 2 of its kind: surrogates, stray and cut sequences): no error, no byte lost, and
+// the pieces beside them as without.
+TEST(Tokenizer, InvalidUtf8LeavesItsNeighboursAlone) {
+  const Tokenizer tokenizer = trained();
+  const Ids before = tokenizer.encode("the newest"), after = tokenizer.encode(" lower");
+  for (const std::string bad : {"\xED\xA0\x80", "\xFF\xFE", "\xED\xBF\xBF", "\x80", "\xC0\xAF", "\xF4\x90\x80\x80",
+                                "\xE4\xBD", "\xF0\x9F\x98"}) {
+    const Ids ids = tokenizer.encode("the newest" + bad + " lower");
+    ASSERT_GT(ids.size(), before.size() + after.size());
+    EXPECT_TRUE(std::equal(before.begin(), before.end(), ids.begin()));
+    EXPECT_TRUE(std::equal(after.rbegin(), after.rend(), ids.rbegin()));
+    EXPECT_EQ(tokenizer.decode(ids), "the newest" + bad + " lower");
+    StreamDecoder decoder(tokenizer);
+    std::string text;
+    for (const int32_t id : ids) text += decoder.push(id);
+    EXPECT_EQ(text + decoder.finish(), replace_invalid_utf8("the newest" + bad + " lower"));
+  }
+}
+
+double best_seconds(const Tokenizer& tokenizer, const std::string& text) {
+  double best = 1e9;
+  for (int i = 0; i < 7; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    const size_t count = tokenizer.encode(text).size();
+    best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    EXPECT_GT(count, 0u);
+  }
+  return best;
+}
+
+TEST(Tokenizer, LongPiecesTakeLinearTime) {
+  const Tokenizer tokenizer = trained();
+  const std::vector<std::pair<std::string, std::string>> texts = {
+      {"letter", std::string(1 << 21, 'a')},
+      {"sign", std::string(1 << 21, '^')},
+      {"spaces", std::string(1 << 21, ' ')},
+      {"letters", random_text({"a", "low", "e", "r", "new", "est", "th"}, 900000, 3)},
+      {"apostrophes", std::string(1 << 21, '\'')},
+      {"bytes", std::string(1 << 21, '\x80')}};
+  for (const auto& [name, text] : texts) {
+    const double half = best_seconds(tokenizer, text.substr(0, text.size() / 2)), whole = best_seconds(tokenizer, text);
+    EXPECT_LT(whole / half, 2.5) << name;
+    EXPECT_EQ(tokenizer.decode(tokenizer.encode(text)), text) << name;
+  }
+#ifdef NDEBUG
+  EXPECT_LT(best_seconds(tokenizer, std::string(1000000, 'a')), 0.050);
+#endif
+}
+
+TEST(Tokenizer, ControlTokensComeOnlyByOptIn) {
+  const Tokenizer tokenizer = trained({"<|end|>", "<|end|>x", "<|user|>"});
+  const int32_t end = tokenizer.special_id("<|end|>"), longer = tokenizer.special_id("<|end|>x"),
+                user = tokenizer.special_id("<|user|>");
+  EXPECT_EQ(end, tokenizer.vocab_size() - 3);
+  EXPECT_EQ(tokenizer.special_id("<|none|>"), -1);
+  const std::string text = "a<|end|>b<|user|><|end|>xy";
+  for (const int32_t id : tokenizer.encode(text)) EXPECT_LT(id, end);
+  EXPECT_EQ(tokenizer.count(text), static_cast<int64_t>(tokenizer.encode(text).size()));
+  EXPECT_EQ(tokenizer.encode(text), slow_encode(*tokenizer.bpe(), text));
+  EXPECT_EQ(tokenizer.encode(text, SpecialPolicy::all()), (Ids{'a', end, 'b', user, longer, 'y'}));
+  EXPECT_EQ(tokenizer.encode("<|end|>x", SpecialPolicy::only({"<|end|>"})), (Ids{end, 'x'}));
+  const Ids only_user = tokenizer.encode(text, SpecialPolicy::only({"<|user|>", "<|unknown|>"}));
+  EXPECT_EQ(std::count(only_user.begin(), only_user.end(), user), 1);
+  EXPECT_EQ(std::count(only_user.begin(), only_user.end(), end), 0);
+  EXPECT_TRUE(tokenizer.is_special(end));
+  EXPECT_FALSE(tokenizer.is_special('a'));
+  EXPECT_FALSE(tokenizer.is_special(-1));
+  EXPECT_FALSE(tokenizer.is_special(1 << 20));
+}
+
+TEST(Tokenizer, LongestSpecialTokenWins) {
+  const Tokenizer tokenizer(make_bpe_model({}, {"X", "XX", "XXY"}, Pretokenizer::kGpt2));
+  const int32_t x = 256, xx = 257, xxy = 258;
+  EXPECT_EQ(tokenizer.encode("XXX", SpecialPolicy::all()), (Ids{xx, x}));
+  EXPECT_EQ(tokenizer.encode("XXXY", SpecialPolicy::all()), (Ids{xx, x, 'Y'}));
+  EXPECT_EQ(tokenizer.encode("aXXYX", SpecialPolicy::all()), (Ids{'a', xxy, x}));
+}
+
+TEST(StreamEncoder, EqualsTheWholeTextForEveryChunking) {
+  const Tokenizer tokenizer = trained({"<|end|>", "<|end|>x", "<|"});
+  for (const SpecialPolicy& policy : {SpecialPolicy::none(), SpecialPolicy::all(), SpecialPolicy::only({"<|end|>x"})}) {
+    // Long enough that ids come before the end.
+    const std::string text =
+        random_text(hard_parts(), 120000, 4) + std::string(200000, 'a') + random_text(hard_parts(), 60000, 5);
+    const Ids wanted = tokenizer.encode(text, policy);
+    for (const size_t chunk : {size_t{1}, size_t{7}, size_t{4096}, size_t{65536}, size_t{100003}, text.size()}) {
+      StreamEncoder encoder(tokenizer, policy);
+      Ids ids;
+      size_t early = 0;
+      for (size_t i = 0; i < text.size(); i += chunk) {
+        encoder.push(std::string_view(text).substr(i, chunk), ids);
+        if (i < text.size() / 2) early = ids.size();
+      }
+      encoder.finish(ids);
+      ASSERT_EQ(ids, wanted) << chunk;
+      if (chunk < 70000) {
+        EXPECT_GT(early, 1000u);
+      }
+    }
+  }
+}
+
+// The cut itself, at every place of many short texts: a long text before it lets the encoder try at each push.
+TEST(StreamEncoder, CutsAnywhere) {
+  const Tokenizer tokenizer = trained({"<|end|>", "<|end|>x"});
+  const std::string lead = random_text({"low ", "the "}, 40000, 6) + "\n";
+  const Ids lead_ids = tokenizer.encode(lead);
+  for (uint64_t seed = 0; seed < 30; ++seed) {
+    const std::string text = lead + random_text(hard_parts(), 12, 500 + seed);
+    const Ids wanted = tokenizer.encode(text, SpecialPolicy::all());
+    for (size_t cut = lead.size(); cut <= text.size(); ++cut) {
+      StreamEncoder encoder(tokenizer, SpecialPolicy::all());
+      Ids ids;
+      encoder.push(std::string_view(text).substr(0, cut), ids);
+      EXPECT_GT(ids.size(), lead_ids.size() - 10);
+      encoder.push(std::string_view(text).substr(cut), ids);
+      encoder.finish(ids);
+      ASSERT_EQ(ids, wanted) << seed << " " << cut;
+    }
+  }
+}
+
+TEST(StreamEncoder, CanBeUsedAgainAfterFinish) {
+  const Tokenizer tokenizer = trained();
+  StreamEncoder encoder(tokenizer, SpecialPolicy::none());
+  for (const std::string text : {"low lower", "newest"}) {
+    Ids ids;
+    encoder.push(text, ids);
+    encoder.finish(ids);
+    EXPECT_EQ(ids, tokenizer.encode(text));
+  }
+}
+
+TEST(StreamDecoder, PartsJoinedEqualTheFullDecode) {
+  const Tokenizer tokenizer = trained({"<|end|>"});
+  const PhiloxStream random{7, 0};
+  for (uint64_t round = 0; round < 200; ++round) {
+    // Any ids: they may cut characters and join halves that do not fit.
+    Ids ids;
+    for (uint64_t i = 0; i < 60; ++i)
+      ids.push_back(static_cast<int32_t>(random.below(round * 60 + i, tokenizer.vocab_size())));
+    for (const bool skip : {true, false}) {
+      Ids shown;
+      for (const int32_t id : ids) {
+        if (!skip || !tokenizer.is_special(id)) shown.push_back(id);
+      }
+      StreamDecoder decoder(tokenizer, skip);
+      std::string text;
+      for (const int32_t id : ids) {
+        const std::string part = decoder.push(id);
+        EXPECT_EQ(replace_invalid_utf8(part), part);
+        text += part;
+      }
+      text += decoder.finish();
+      ASSERT_EQ(text, replace_invalid_utf8(tokenizer.decode(shown)));
+    }
+  }
+}
+
+TEST(StreamDecoder, HoldsBackPartsOfACharacter) {
+  const Tokenizer tokenizer(make_bpe_model({}, {}, Pretokenizer::kGpt2));
+  StreamDecoder decoder(tokenizer);
+  EXPECT_EQ(decoder.push('a'), "a");
+  EXPECT_EQ(decoder.push(0xF0), "");
+  EXPECT_EQ(decoder.push(0x9F), "");
+  EXPECT_EQ(decoder.push(0x98), "");
+  EXPECT_EQ(decoder.push(0x8A), "\U0001f60a");
+  EXPECT_EQ(decoder.push(0xE4), "");
+  EXPECT_EQ(decoder.push('b'),
+            "\uFFFD"
+            "b");
+  EXPECT_EQ(decoder.push(0xE4), "");
+  EXPECT_EQ(decoder.finish(), "\uFFFD");
+  EXPECT_EQ(decoder.finish(), "");
+}
+
+TEST(Tokenizer, IdsWithoutATokenAreRefused) {
+  BpeModel model = model_of({{"a", "b"}});
+  model.tokens.push_back("");
+  const Tokenizer tokenizer(model);
+  EXPECT_EQ(tokenizer.token_bytes(256), "ab");
+  EXPECT_LOAM_ERROR(tokenizer.decode(Ids{257}), ErrorCode::kInvalidArgument, "257");
+  EXPECT_LOAM_ERROR(tokenizer.decode(Ids{258}), ErrorCode::kInvalidArgument, "258");
+  EXPECT_LOAM_ERROR(tokenizer.decode(Ids{-1}), ErrorCode::kInvalidArgument, "-1");
+}
+
+TEST(Tokenizer, BrokenModelsAreRefused) {
+  const auto refused = [](const std::function<void(BpeModel&)>& damage, const std::string& part) {
+    BpeModel model = make_bpe_model({{'a', 'b'}, {256, 'c'}}, {"<s>"}, Pretokenizer::kGpt2);
+    damage(model);
+    EXPECT_LOAM_ERROR(Tokenizer(model), ErrorCode::kBadFormat, part);
+  };
+  refused([](BpeModel& m) { m.tokens['q'] = ""; }, "0x71");
+  refused([](BpeModel& m) { m.merges[1].first = 900; }, "900");
+  refused([](BpeModel& m) { m.merge_ids[1] = -5; }, "-5");
+  refused([](BpeModel& m) { m.tokens[257] = "abd"; }, "does not make");
+  refused([](BpeModel& m) { m.merge_ids.pop_back(); }, "2 merges");
+  refused([](BpeModel& m) { m.merges[1] = m.merges[0], m.merge_ids[1] = m.merge_ids[0]; }, "twice");
+  refused([](BpeModel& m) { m.specials[0].id = 5000; }, "5000");
+  refused([](BpeModel& m) { m.bos_id = 5000; }, "5000");
+  EXPECT_LOAM_ERROR(make_bpe_model({{300, 1}}, {}, Pretokenizer::kGpt2), ErrorCode::kInvalidArgument, "300");
+}
+
+TEST(Tokenizer, FingerprintChangesWithAnythingThatDecidesIds) {
+  const auto print = [](const std::function<void(BpeModel&)>& change) {
+    BpeModel model = make_bpe_model({{'a', 'b'}, {'c', 'd'}}, {"<s>"}, Pretokenizer::kGpt2);
+    change(model);
+    return Tokenizer(model).fingerprint();
+  };
+  const std::string plain = print([](BpeModel&) {});
+  EXPECT_EQ(plain.size(), 32u);
+  EXPECT_EQ(print([](BpeModel&) {}), plain);
+  EXPECT_NE(print([](BpeModel& m) { std::swap(m.merges[0], m.merges[1]), std::swap(m.merge_ids[0], m.merge_ids[1]); }),
+            plain);
+  EXPECT_NE(print([](BpeModel& m) { m.specials.clear(); }), plain);
+  EXPECT_NE(print([](BpeModel& m) { m.specials[0].always = true; }), plain);
+  EXPECT_NE(print([](BpeModel& m) { m.tokens.push_back("x"); }), plain);
+}
+
+TEST(Tokenizer, NamedTokens) {
+  const Tokenizer tokenizer(make_bpe_model({}, {"<|pad|>", "<|endoftext|>"}, Pretokenizer::kGpt2));
+  EXPECT_EQ(tokenizer.end_of_text_id(), 257);
+  EXPECT_EQ(tokenizer.bos_id(), -1);
+  EXPECT_EQ(Tokenizer(make_bpe_model({}, {}, Pretokenizer::kGpt2)).end_of_text_id(), -1);
+}
+
+}  // namespace
+}  // namespace loam
