@@ -19,7 +19,7 @@ SHAPES = {
     # GPT-2 form: LayerNorm, biases, GELU, learned positions, tied head.
     "gpt2": dict(form="gpt2", layers=12, dim=768, heads=12, ffn=3072, vocab=50257, batch=4, length=256),
     # Llama form: RMSNorm, rotary, SwiGLU, tied head; the size of recipes/quickstart.json.
-    "quickstart": dict(form="llama", layers=6, dim=256, heads=4, ffn=704, vocab=8192, batch=16, length=256),
+    "quickstart": dict(form="llama", layers=4, dim=256, heads=8, kv_heads=4, ffn=704, vocab=8192, batch=8, length=256),
 }
 
 
@@ -30,15 +30,18 @@ class Block(nn.Module):
         C, ffn, bias = s["dim"], s["ffn"], s["form"] == "gpt2"
         norm = (lambda: nn.RMSNorm(C, eps=1e-5)) if self.llama else (lambda: nn.LayerNorm(C, eps=1e-5))
         self.norm1, self.norm2 = norm(), norm()
-        self.qkv, self.out = nn.Linear(C, 3 * C, bias=bias), nn.Linear(C, C, bias=bias)
+        self.kv_heads, self.head_dim = s.get("kv_heads", s["heads"]), C // s["heads"]
+        self.qkv = nn.Linear(C, (self.heads + 2 * self.kv_heads) * self.head_dim, bias=bias)
+        self.out = nn.Linear(C, C, bias=bias)
         self.up, self.down = nn.Linear(C, 2 * ffn if self.llama else ffn, bias=bias), nn.Linear(ffn, C, bias=bias)
 
     def forward(self, x, rotary):
         B, T, C = x.shape
-        q, k, v = self.qkv(self.norm1(x)).view(B, T, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        heads = self.qkv(self.norm1(x)).view(B, T, -1, self.head_dim).transpose(1, 2)
+        q, k, v = heads.split((self.heads, self.kv_heads, self.kv_heads), 1)
         if self.llama:
             q, k = rotate(q, *rotary), rotate(k, *rotary)
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=self.kv_heads != self.heads)
         x = x + self.out(y.transpose(1, 2).reshape(B, T, C))
         h = self.up(self.norm2(x))
         if self.llama:
@@ -96,7 +99,8 @@ def torch_stepper(s, dtype, compiled):
 
 
 def loam_command(path, s, dtype, steps, threads):
-    sets = dict(vocab_size=s["vocab"], context_length=s["length"], layers=s["layers"], dim=s["dim"], heads=s["heads"], ffn_dim=s["ffn"])
+    sets = dict(vocab_size=s["vocab"], context_length=s["length"], layers=s["layers"], dim=s["dim"], heads=s["heads"],
+                kv_heads=s.get("kv_heads", 0), ffn_dim=s["ffn"])
     if s["form"] == "gpt2":
         sets |= dict(norm="layer", activation="gelu_tanh", gated="false", positions="learned", attention_bias="true", attention_out_bias="true",
                      mlp_bias="true", norm_bias="true")
