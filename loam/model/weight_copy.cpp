@@ -1,0 +1,88 @@
+#include "loam/model/weight_copy.h"
+
+#include <bit>
+#include <cmath>
+
+#include "loam/base/parallel_for.h"
+
+namespace loam {
+
+float half_to_float(uint16_t bits) {
+  const uint32_t sign = uint32_t{bits & 0x8000u} << 16, exponent = (bits >> 10) & 0x1Fu, mantissa = bits & 0x3FFu;
+  if (exponent == 31) return std::bit_cast<float>(sign | 0x7F800000u | (mantissa << 13));  // infinity, NaN
+  if (exponent > 0) return std::bit_cast<float>(sign | ((exponent + 112) << 23) | (mantissa << 13));
+  const float small = std::ldexp(static_cast<float>(mantissa), -24);
+  return sign ? -small : small;
+}
+
+namespace {
+
+float load(float value) { return value; }
+float load(Bf16 value) { return static_cast<float>(value); }
+float load(uint16_t value) { return half_to_float(value); }
+
+struct Grid {
+  int64_t rows, cols, row_stride, col_stride;
+};
+
+Grid grid_of(const Tensor& t) {
+  if (t.rank() == 1) return {t.dim(0), 1, t.strides()[0], 1};
+  const auto [R, C] = t.dims<2>();
+  return {R, C, t.strides()[0], t.strides()[1]};
+}
+
+template <class From, class To>
+void copy_typed(const Tensor& from, const Tensor& to, const std::vector<int64_t>& row_of, int threads) {
+  const Grid source = grid_of(from), target = grid_of(to);
+  const auto* in = static_cast<const From*>(from.view().data);
+  auto* out = static_cast<To*>(to.view().data);
+  parallel_for(threads, target.rows, 16, [&](int64_t begin, int64_t end, int) {
+    for (int64_t r = begin; r < end; ++r) {
+      const From* row = in + (row_of.empty() ? r : row_of[static_cast<size_t>(r)]) * source.row_stride;
+      for (int64_t c = 0; c < target.cols; ++c) {
+        out[r * target.row_stride + c * target.col_stride] = To(load(row[c * source.col_stride]));
+      }
+    }
+  });
+}
+
+template <class From>
+void copy_from(const Tensor& from, const Tensor& to, const std::vector<int64_t>& row_of, int threads) {
+  if (to.dtype() == DType::bf16) {
+    copy_typed<From, Bf16>(from, to, row_of, threads);
+  } else {
+    copy_typed<From, float>(from, to, row_of, threads);
+  }
+}
+
+}  // namespace
+
+void copy_weights(const Tensor& from, const Tensor& to, const std::vector<int64_t>& row_of, int threads) {
+  LOAM_CHECK(from.shape() == to.shape(), "weights: shapes {} and {} differ", from.shape().str(), to.shape().str());
+  LOAM_CHECK(row_of.empty() || static_cast<int64_t>(row_of.size()) == to.dim(0), "weights: an order of {} rows for {}",
+             row_of.size(), to.dim(0));
+  LOAM_CHECK(to.dtype() == DType::f32 || to.dtype() == DType::bf16, "weights: cannot convert to {}",
+             dtype_name(to.dtype()));
+  switch (from.dtype()) {
+    case DType::f32:
+      return copy_from<float>(from, to, row_of, threads);
+    case DType::bf16:
+      return copy_from<Bf16>(from, to, row_of, threads);
+    case DType::f16:
+      return copy_from<uint16_t>(from, to, row_of, threads);
+    default:
+      fail(ErrorCode::kInvalidArgument, "weights: dtype {} is not a float type", dtype_name(from.dtype()));
+  }
+}
+
+std::vector<int64_t> half_order(int64_t rows, int64_t head_dim) {
+  std::vector<int64_t> order(static_cast<size_t>(rows));
+  const int64_t half = head_dim / 2;
+  for (int64_t row = 0; row < rows; ++row) {
+    const int64_t head = row / head_dim, d = row % head_dim;
+    order[static_cast<size_t>(row)] = head * head_dim + (d < half ? 2 * d : 2 * (d - half) + 1);
+  }
+  return order;
+}
+
+}  // namespace loam

@@ -1,0 +1,22 @@
+// Weights between files and parameters: any float dtype to any other, transposed or with rows in another order.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "loam/config/model_config.h"
+#include "loam/tensor/tensor.h"
+
+namespace loam {
+
+// to[r, c] = from[row_of[r], c], converted by rounding to nearest even. Both have one shape of one or two axes and any
+// strides; an empty `row_of` keeps the order. from: f32, bf16 or f16; to: f32 or bf16. On the CPU.
+void copy_weights(const Tensor& from, const Tensor& to, const std::vector<int64_t>& row_of, int threads);
+
+// For rows of whole heads whose pairs are neighbours: the row that stands at each place of the order (k, k + D/2).
+std::vector<int64_t> half_order(int64_t rows, int64_t head_dim);
+
+// IEEE 754 binary16 to f32, exact.
+float half_to_float(uint16_t bits);
+
+}  // namespace loam
