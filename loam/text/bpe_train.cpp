@@ -119,7 +119,7 @@ size_t BpeTrainer::add_front(std::string_view text) {
     begin = found.position + found.length;
     found = state_->matcher.find(text, begin, true);
   }
-  size_t cut = text.empty() ? 0 : std::min(found.position, text.size() - 1);
+  size_t cut = std::max(begin, std::min(found.position, text.size() - std::min<size_t>(text.size(), 1)));
   while (cut > begin && !is_independent_cut(text, cut)) --cut;
   if (cut > 0) state_->add({text.substr(0, cut)}, 1);
   return cut;

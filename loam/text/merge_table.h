@@ -24,8 +24,8 @@ class MergeTable {
     slots_.resize(capacity, Slot{kEmpty, {kNoRank, -1}});
   }
 
-  // False if the pair is there already. REQUIRES: ids >= 0, ranks that do not fall from call to call, and not more pairs than the
-  // constructor was told.
+  // False if the pair is there already. REQUIRES: ids >= 0, ranks that do not fall from call to call, and not more
+  // pairs than the constructor was told.
   bool insert(int32_t left, int32_t right, Result result) {
     Slot& slot = slots_[find_slot(key(left, right))];
     if (slot.key != kEmpty) return false;
@@ -41,8 +41,8 @@ class MergeTable {
   Result find(int32_t left, int32_t right) const { return slots_[find_slot(key(left, right))].result; }
 
   uint32_t ranks() const { return ranks_; }  // the greatest rank plus one
-  // No token is made by a merge as late as, or later than, one that it is a part of. Then a merge never brings forth a pair of a lower or
-  // equal rank, and all places of one rank can merge in one sweep. True for what training makes.
+  // No token is made by a merge as late as, or later than, one that it is a part of. Then a merge never brings forth a
+  // pair of a lower or equal rank, and all places of one rank can merge in one sweep. True for what training makes.
   bool rising() const { return rising_; }
 
  private:

@@ -8,8 +8,8 @@
 namespace loam {
 namespace {
 
-constexpr size_t kShort = 48;          // symbols; above, scanning for each merge loses
-constexpr uint32_t kEnd = UINT32_MAX;  // no neighbour
+constexpr size_t kShort = 48;  // symbols; above, scanning for each merge loses
+constexpr uint32_t kNowhere = UINT32_MAX;
 
 }  // namespace
 
@@ -50,8 +50,7 @@ void Merger::merge_long(std::vector<int32_t>& symbols) {
   if (queue_of_rank_.empty()) queue_of_rank_.assign(table_.ranks(), -1);
   nodes_.clear();
   nodes_.reserve(count);
-  for (uint32_t i = 0; i < count; ++i) nodes_.push_back({symbols[i], i + 1, i - 1, kNoRank, -1});
-  nodes_.front().previous = nodes_.back().next = kEnd;
+  for (const int32_t symbol : symbols) nodes_.push_back({symbol, 1, kNoRank});
   for (uint32_t i = 0; i < count; ++i) refresh(i);
   while (!ranks_.empty()) {
     const uint32_t rank = ranks_.front();
@@ -69,7 +68,7 @@ void Merger::merge_long(std::vector<int32_t>& symbols) {
     refresh_joined();
   }
   symbols.clear();
-  for (uint32_t i = 0; i != kEnd; i = nodes_[i].next) symbols.push_back(nodes_[i].symbol);
+  for (uint32_t i = 0; i < count; i += nodes_[i].span) symbols.push_back(nodes_[i].symbol);
   for (size_t i = 0; i < queue_ranks_.size(); ++i) {
     queue_of_rank_[queue_ranks_[i]] = -1;
     queues_[i].rising.clear();
@@ -81,20 +80,20 @@ void Merger::merge_long(std::vector<int32_t>& symbols) {
 // Merges the symbol at `place` with the next. The pairs on both sides of the new symbol wait for refresh_joined().
 void Merger::join(uint32_t place) {
   Node& node = nodes_[place];
-  Node& gone = nodes_[node.next];
-  node.symbol = node.made;
-  node.next = gone.next;
+  Node& gone = nodes_[place + node.span];
+  node.symbol = table_.find(node.symbol, gone.symbol).id;
+  node.span += gone.span;
   node.rank = gone.rank = kNoRank;
-  if (node.next != kEnd) nodes_[node.next].previous = place;
-  if (node.previous != kEnd) nodes_[node.previous].rank = kNoRank;
+  nodes_[place + node.span - 1].span = node.span;
+  if (place > 0) nodes_[place - nodes_[place - 1].span].rank = kNoRank;
   joined_.push_back(place);
 }
 
 void Merger::refresh_joined() {
-  uint32_t before = kEnd;
+  uint32_t before = kNowhere;
   for (const uint32_t place : joined_) {
-    const uint32_t previous = nodes_[place].previous;
-    if (previous != kEnd && previous != before) refresh(previous);
+    const uint32_t previous = place > 0 ? place - nodes_[place - 1].span : kNowhere;
+    if (previous != before) refresh(previous);
     refresh(place);
     before = place;
   }
@@ -105,11 +104,10 @@ void Merger::refresh_joined() {
 void Merger::refresh(uint32_t place) {
   Node& node = nodes_[place];
   node.rank = kNoRank;
-  if (node.next == kEnd) return;
-  const MergeTable::Result pair = table_.find(node.symbol, nodes_[node.next].symbol);
+  if (place + node.span == nodes_.size()) return;
+  const MergeTable::Result pair = table_.find(node.symbol, nodes_[place + node.span].symbol);
   if (pair.rank == kNoRank) return;
   node.rank = pair.rank;
-  node.made = pair.id;
   Queue& queue = queue_of(pair.rank);
   queue.push(place);
   if (!queue.listed) {

@@ -13,17 +13,17 @@ class Merger {
  public:
   explicit Merger(const MergeTable& table) : table_(table) {}
 
-  // Replaces `symbols` by what is left. Short pieces: a scan per merge. Long ones: a linked list and, for each rank, a
-  // queue of places, so that the time is linear in text but for a logarithm. Error{kInvalidArgument} for more than 2^31
-  // symbols.
+  // Replaces `symbols` by what is left. Short pieces: a scan per merge. Long ones: a list in place and, for each rank,
+  // a queue of places, so that the time is linear in text but for a logarithm. Error{kInvalidArgument} for more than
+  // 2^31 symbols.
   void merge(std::vector<int32_t>& symbols);
 
  private:
+  // One for each symbol at the start. A symbol that has grown stands at the first node of its span.
   struct Node {
     int32_t symbol;
-    uint32_t next, previous;
+    uint32_t span;  // in nodes; the same at the first and at the last node, so both neighbours are found from it
     uint32_t rank;  // of this symbol and the next
-    int32_t made;   // what they become
   };
   // The places of one rank: mostly in rising order, so that a plain queue serves; the others wait in a heap.
   struct Queue {

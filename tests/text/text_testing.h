@@ -1,6 +1,8 @@
 // Shared by the tests of text: corpora, slow references that can be checked by eye, and the fixtures.
 #pragma once
 
+#include <time.h>
+
 #include <algorithm>
 #include <map>
 #include <string>
@@ -14,6 +16,13 @@
 #include "loam/text/tokenizer.h"
 
 namespace loam::testing {
+
+// Seconds of processor time of this thread: other work on the machine does not count.
+inline double thread_seconds() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
 
 inline Json fixture(const std::string& name) {
   const Path path = Path(LOAM_SOURCE_DIR) / "tests" / "fixtures" / name;

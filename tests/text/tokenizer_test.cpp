@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <functional>
 
 #include "loam/text/stream_decode.h"
@@ -145,9 +144,9 @@ TEST(Tokenizer, InvalidUtf8LeavesItsNeighboursAlone) {
 double best_seconds(const Tokenizer& tokenizer, const std::string& text) {
   double best = 1e9;
   for (int i = 0; i < 7; ++i) {
-    const auto start = std::chrono::steady_clock::now();
+    const double start = testing::thread_seconds();
     const size_t count = tokenizer.encode(text).size();
-    best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    best = std::min(best, testing::thread_seconds() - start);
     EXPECT_GT(count, 0u);
   }
   return best;
@@ -156,12 +155,12 @@ double best_seconds(const Tokenizer& tokenizer, const std::string& text) {
 TEST(Tokenizer, LongPiecesTakeLinearTime) {
   const Tokenizer tokenizer = trained();
   const std::vector<std::pair<std::string, std::string>> texts = {
-      {"letter", std::string(1 << 21, 'a')},
-      {"sign", std::string(1 << 21, '^')},
-      {"spaces", std::string(1 << 21, ' ')},
-      {"letters", random_text({"a", "low", "e", "r", "new", "est", "th"}, 900000, 3)},
-      {"apostrophes", std::string(1 << 21, '\'')},
-      {"bytes", std::string(1 << 21, '\x80')}};
+      {"letter", std::string(1 << 20, 'a')},
+      {"sign", std::string(1 << 20, '^')},
+      {"spaces", std::string(1 << 20, ' ')},
+      {"letters", random_text({"a", "low", "e", "r", "new", "est", "th"}, 400000, 3)},
+      {"apostrophes", std::string(1 << 20, '\'')},
+      {"bytes", std::string(1 << 20, '\x80')}};
   for (const auto& [name, text] : texts) {
     const double half = best_seconds(tokenizer, text.substr(0, text.size() / 2)), whole = best_seconds(tokenizer, text);
     EXPECT_LT(whole / half, 2.5) << name;
