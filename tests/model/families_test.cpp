@@ -1,0 +1,133 @@
+#include "loam/model/families/family.h"
+
+#include "tests/harness/expect_error.h"
+#include "tests/model/model_testing.h"
+
+namespace loam {
+namespace {
+
+using namespace loam::testing;
+
+Json llama_json() {
+  return Json::parse(R"({"model_type":"llama","vocab_size":64,"hidden_size":32,"intermediate_size":48,
+      "num_hidden_layers":2,"num_attention_heads":4,"num_key_value_heads":2,"max_position_embeddings":128})");
+}
+Json gpt2_json() {
+  return Json::parse(R"({"model_type":"gpt2","vocab_size":64,"n_embd":32,"n_layer":2,"n_head":4,"n_positions":128})");
+}
+
+TEST(Families, DefaultsAreThoseOfTheLibrary) {
+  const ModelConfig llama = kLlamaFamily.read(llama_json());
+  EXPECT_EQ(llama.norm_eps, 1e-6);
+  EXPECT_EQ(llama.rope_theta, 10000);
+  EXPECT_FALSE(llama.tied_embeddings);
+  EXPECT_EQ(llama.activation, ActivationKind::silu);
+  EXPECT_EQ(llama.rope_pairs, RopePairs::half);
+  EXPECT_EQ(derive(llama).head_dim, 8);
+  const ModelConfig gpt2 = kGpt2Family.read(gpt2_json());
+  EXPECT_EQ(gpt2.norm_eps, 1e-5);
+  EXPECT_TRUE(gpt2.tied_embeddings);
+  EXPECT_EQ(gpt2.activation, ActivationKind::gelu_tanh);
+  EXPECT_EQ(derive(gpt2).ffn_dim, 128);
+}
+
+TEST(Families, ReadsBothSpellingsOfRotaryPositions) {
+  Json four = llama_json();
+  four["rope_theta"] = 500000.0;
+  four["rope_scaling"] = nullptr;
+  EXPECT_EQ(kLlamaFamily.read(four).rope_theta, 500000);
+  Json five = llama_json();
+  five["rope_parameters"] = Json::parse(R"({"rope_type":"default","rope_theta":1000000})");
+  EXPECT_EQ(kLlamaFamily.read(five).rope_theta, 1000000);
+}
+
+TEST(Families, RefusesWhatItCannotCompute) {
+  const std::vector<std::pair<std::string, std::string>> llama_cases{
+      {"rope_scaling", R"({"rope_type":"llama3","factor":8.0})"},
+      {"rope_scaling", R"({"type":"linear","factor":2.0})"},
+      {"rope_scaling", "3"},
+      {"rope_parameters", R"({"rope_type":"yarn","rope_theta":10000.0})"},
+      {"rope_parameters", R"({"rope_type":"default","partial_rotary_factor":0.5})"},
+      {"partial_rotary_factor", "0.5"},
+      {"sliding_window", "4096"},
+      {"layer_types", R"(["sliding_attention","full_attention"])"},
+      {"quantization_config", R"({"bits":4})"},
+      {"final_logit_softcapping", "30.0"},
+      {"hidden_act", "\"mish\""},
+      {"hidden_act", "3"},
+      {"hidden_size", "\"large\""},
+      {"attention_bias", "1"},
+      {"vocab_size", "null"},
+  };
+  for (const auto& [key, value] : llama_cases) {
+    Json json = llama_json();
+    json[key] = Json::parse(value);
+    EXPECT_LOAM_ERROR(
+        kLlamaFamily.read(json), ErrorCode::kBadFormat,
+        key == "rope_parameters" && value.find("partial") != std::string::npos ? "partial_rotary_factor" : key);
+  }
+  const std::vector<std::pair<std::string, std::string>> gpt2_cases{{"scale_attn_weights", "false"},
+                                                                    {"scale_attn_by_inverse_layer_idx", "true"},
+                                                                    {"add_cross_attention", "true"},
+                                                                    {"activation_function", "\"tanh\""},
+                                                                    {"n_layer", "2.5"}};
+  for (const auto& [key, value] : gpt2_cases) {
+    Json json = gpt2_json();
+    json[key] = Json::parse(value);
+    EXPECT_LOAM_ERROR(kGpt2Family.read(json), ErrorCode::kBadFormat, key);
+  }
+}
+
+TEST(Families, WarnsOfKeysThatNobodyKnows) {
+  Json json = llama_json();
+  json["mystery_gate"] = 7;
+  json["quiet"] = nullptr;
+  ::testing::internal::CaptureStderr();
+  kLlamaFamily.read(json);
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find("\"mystery_gate\" is not known"), std::string::npos) << said;
+  EXPECT_EQ(said.find("quiet"), std::string::npos);
+  ::testing::internal::CaptureStderr();
+  for (const std::string& name : kFixtures) {
+    const Json written = Json::parse(read_file(fixture(name) / "config.json"));
+    family_named(written.at("model_type").as_string()).read(written);
+  }
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+}
+
+TEST(Families, ActivationsByTable) {
+  const std::vector<std::pair<std::string, ActivationKind>> names{{"silu", ActivationKind::silu},
+                                                                  {"swish", ActivationKind::silu},
+                                                                  {"gelu", ActivationKind::gelu},
+                                                                  {"gelu_new", ActivationKind::gelu_tanh},
+                                                                  {"gelu_pytorch_tanh", ActivationKind::gelu_tanh},
+                                                                  {"gelu_fast", ActivationKind::gelu_tanh},
+                                                                  {"relu", ActivationKind::relu},
+                                                                  {"relu2", ActivationKind::relu_squared}};
+  for (const auto& [name, kind] : names) {
+    Json json = llama_json();
+    json["hidden_act"] = name;
+    EXPECT_EQ(kLlamaFamily.read(json).activation, kind) << name;
+  }
+}
+
+TEST(Families, WrittenConfigurationReadsBackEqual) {
+  for (const std::string& name : kFixtures) {
+    const Json json = Json::parse(read_file(fixture(name) / "config.json"));
+    const Family& family = family_named(json.at("model_type").as_string());
+    const ModelConfig config = derive(family.read(json));
+    EXPECT_TRUE(family.fits(config));
+    EXPECT_EQ(&family_for(config), &family);
+    EXPECT_EQ(config_to_json(derive(family.read(family.write(config)))), config_to_json(config)) << name;
+  }
+}
+
+TEST(Families, SaysWhichThereAre) {
+  EXPECT_LOAM_ERROR(family_named("mamba"), ErrorCode::kNotFound, "llama, gpt2");
+  ModelConfig mixed;
+  mixed.norm = NormKind::layer;  // with rotary positions: no family
+  EXPECT_LOAM_ERROR(family_for(derive(mixed)), ErrorCode::kInvalidArgument, "no model family");
+}
+
+}  // namespace
+}  // namespace loam

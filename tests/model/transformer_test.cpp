@@ -1,0 +1,221 @@
+// The Transformer against PyTorch (fixtures) and against itself under changes that must not matter.
+#include "loam/model/transformer.h"
+
+#include "loam/model/families/family.h"
+#include "tests/harness/expect_error.h"
+#include "tests/model/model_testing.h"
+
+namespace loam {
+namespace {
+
+using namespace loam::testing;
+
+constexpr double kTolerance = 1e-5;  // relative in norm, f32 against f32
+
+// The gradient of a fixture's tensor in the store: the rows of a fused parameter, transposed where the file is.
+std::vector<float> gradient_of(const Model& model, const TensorRule& rule, int layer) {
+  const auto at_layer = [&](std::string name) {
+    const size_t at = name.find("{}");
+    return at == std::string::npos ? name : name.replace(at, 2, std::to_string(layer));
+  };
+  const ParamRef param = model.weights->find(at_layer(rule.param));
+  Tensor gradient = model.weights->gradient(param.index);
+  for (const RowSlice& slice : model.weights->spec(param.index).slices) {
+    if (slice.name == rule.slice) gradient = gradient.narrow(0, slice.begin, slice.rows);
+  }
+  if (!rule.transposed) return floats(gradient);
+  const auto [R, C] = gradient.dims<2>();
+  std::vector<float> values;
+  for (int64_t c = 0; c < C; ++c) {
+    for (int64_t r = 0; r < R; ++r) values.push_back(gradient.data<float>()[r * C + c]);
+  }
+  return values;
+}
+
+void expect_gradients_of_pytorch(const Model& model, const SafetensorsFile& expected) {
+  const Family& family = family_named(model.family);
+  size_t compared = 0;
+  for (const TensorRule& rule : family.rules(model.config())) {
+    const size_t at = rule.file_name.find("{}");
+    const int layers = at == std::string::npos ? 1 : static_cast<int>(model.config().layers);
+    for (int layer = 0; layer < layers; ++layer) {
+      std::string name = rule.file_name;
+      if (at != std::string::npos) name.replace(at, 2, std::to_string(layer));
+      const std::vector<float> want = floats(expected.tensor("grad." + name)), have = gradient_of(model, rule, layer);
+      // A key's bias moves all scores of a query alike: its gradient is 0 but for rounding, so only the sum with the
+      // others is compared in norm.
+      double norm = 0;
+      for (float v : want) norm += double{v} * v;
+      if (std::sqrt(norm) < 1e-6) {
+        for (float v : have) EXPECT_NEAR(v, 0, 1e-6) << name;
+      } else {
+        EXPECT_LE(relative_error(have, want), kTolerance) << name;
+      }
+      ++compared;
+    }
+  }
+  const size_t gradients = static_cast<size_t>(std::count_if(expected.names().begin(), expected.names().end(),
+                                                             [](const auto& n) { return n.starts_with("grad."); }));
+  EXPECT_EQ(compared, gradients);
+}
+
+TEST(Transformer, LogitsLossAndGradientsEqualPyTorch) {
+  for (const std::string& name : kFixtures) {
+    SCOPED_TRACE(name);
+    const ExecResources exec = make_exec_resources(Device{}, 2);
+    const Model model = load_model(exec.context, fixture(name), DType::f32, true);
+    const SafetensorsFile expected(fixture(name) / "expected.safetensors");
+    const Batch batch = batch_of(expected);
+    EXPECT_LE(relative_error(logits_of(exec.context, model, batch), floats(expected.tensor("logits"))), kTolerance);
+    EXPECT_NEAR(train_pass(exec.context, model, batch), floats(expected.tensor("loss"))[0], 1e-5);
+    expect_gradients_of_pytorch(model, expected);
+  }
+}
+
+std::vector<std::vector<float>> gradients_of(const Model& model) {
+  std::vector<std::vector<float>> all;
+  for (int32_t i = 0; i < model.weights->size(); ++i) all.push_back(floats(model.weights->gradient(i)));
+  return all;
+}
+
+std::vector<float> joined(const std::vector<std::vector<float>>& parts) {
+  std::vector<float> all;
+  for (const auto& part : parts) all.insert(all.end(), part.begin(), part.end());
+  return all;
+}
+
+// Rounds matrices and embeddings to bf16 but computes in f32.
+void round_weights(const Model& model) {
+  for (int32_t i = 0; i < model.weights->size(); ++i) {
+    if (model.weights->spec(i).kind == ParamKind::vector) continue;
+    for (float& v : model.weights->value(i).span<float>()) v = static_cast<float>(Bf16(v));
+  }
+}
+
+// What one rounding of the weights does to a result, computed in f32, measures how the model amplifies a rounding. In a
+// bf16 pass y = W x rounds W, x and y alike, and residual, norm and activation once more; backward rounds the gradients
+// of those too: about seven roundings where the measure has one, independent, hence sqrt(7) = 2.6 times its error in
+// norm. 1.5 allows for one sample of each.
+TEST(Transformer, Bf16StaysWithinItsRounding) {
+  constexpr double kFactor = 2.6 * 1.5;
+  for (const std::string& name : kFixtures) {
+    SCOPED_TRACE(name);
+    const ExecResources exec = make_exec_resources(Device{}, 1);
+    const Batch batch = batch_of(SafetensorsFile(fixture(name) / "expected.safetensors"));
+    const Model exact = load_model(exec.context, fixture(name), DType::f32, true);
+    const Model measure = load_model(exec.context, fixture(name), DType::f32, true);
+    const Model rounded = load_model(exec.context, fixture(name), DType::bf16, true);
+    round_weights(measure);
+    EXPECT_EQ(rounded.weights->find("norm.weight").value().dtype(), DType::f32);
+    EXPECT_EQ(rounded.weights->find("layers.0.attention.qkv").value().dtype(), DType::bf16);
+
+    const auto logits = logits_of(exec.context, exact, batch);
+    const double unit = relative_error(logits_of(exec.context, measure, batch), logits);
+    const double error = relative_error(logits_of(exec.context, rounded, batch), logits);
+    EXPECT_LE(error, kFactor * unit);
+    EXPECT_GT(error, unit / kFactor);
+
+    const float loss = train_pass(exec.context, exact, batch);
+    train_pass(exec.context, measure, batch);
+    EXPECT_NEAR(train_pass(exec.context, rounded, batch), loss, kFactor * unit * loss);
+    const auto want = gradients_of(exact), perturbed = gradients_of(measure), have = gradients_of(rounded);
+    const double all = relative_error(joined(perturbed), joined(want));
+    EXPECT_LE(relative_error(joined(have), joined(want)), kFactor * all);
+    for (size_t i = 0; i < want.size(); ++i) {
+      const double own = std::max(all, relative_error(perturbed[i], want[i]));
+      EXPECT_LE(relative_error(have[i], want[i]), kFactor * own) << exact.weights->name(static_cast<int32_t>(i));
+    }
+  }
+}
+
+Batch packed(Arena& arena, const std::vector<std::vector<int32_t>>& documents) {
+  std::vector<int32_t> ids, positions, first_key;
+  for (const auto& document : documents) {
+    const auto begin = static_cast<int32_t>(ids.size());
+    for (size_t t = 0; t < document.size(); ++t) {
+      ids.push_back(document[t]);
+      positions.push_back(static_cast<int32_t>(t));
+      first_key.push_back(begin);
+    }
+  }
+  const auto T = static_cast<int64_t>(ids.size());
+  return {Tensor::from<int32_t>(arena, {1, T}, ids),
+          {},
+          Tensor::from<int32_t>(arena, {1, T}, positions),
+          Tensor::from<int32_t>(arena, {1, T}, first_key)};
+}
+
+// Documents packed into a row do not see each other: another A leaves every bit of B, and B is what it is alone.
+TEST(Transformer, PackedDocumentsDoNotLeak) {
+  for (const std::string& name : kFixtures) {
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      SCOPED_TRACE(name + " " + dtype_name(dtype));
+      const ExecResources exec = make_exec_resources(Device{}, 1);
+      const Model model = load_model(exec.context, fixture(name), dtype);
+      const std::vector<int32_t> a{3, 1, 4, 1, 5}, other_a{9, 2, 6, 5, 30}, b{31, 8, 9, 7, 9, 3}, c{17};
+      const auto V = static_cast<size_t>(model.config().vocab_size);
+      const auto tail = [&](const std::vector<float>& logits) {
+        return std::vector<float>(logits.end() - static_cast<std::ptrdiff_t>((b.size() + c.size()) * V), logits.end());
+      };
+      const auto logits = logits_of(exec.context, model, packed(*exec.arena, {a, b, c}));
+      const auto changed = logits_of(exec.context, model, packed(*exec.arena, {other_a, b, c}));
+      EXPECT_EQ(tail(logits), tail(changed));
+      EXPECT_NE(logits, changed);
+      const auto alone = logits_of(exec.context, model, packed(*exec.arena, {b}));
+      const std::vector<float> inside(logits.begin() + static_cast<std::ptrdiff_t>(a.size() * V),
+                                      logits.begin() + static_cast<std::ptrdiff_t>((a.size() + b.size()) * V));
+      // Tiles may end elsewhere: rounding differs. bf16: two roundings (2^-9) amplified by 5.
+      EXPECT_LE(relative_error(inside, alone), dtype == DType::f32 ? kTolerance : 0.02);
+      // Without first_key the second document does see the first.
+      Batch leaking = packed(*exec.arena, {a, b, c});
+      leaking.first_key = {};
+      EXPECT_NE(tail(logits_of(exec.context, model, leaking)), tail(logits));
+    }
+  }
+}
+
+TEST(Transformer, ErrorsNameIdAndPosition) {
+  const ExecResources exec = make_exec_resources(Device{}, 1);
+  const Model gpt2 = load_model(exec.context, fixture("gpt2_tied"), DType::f32);
+  EXPECT_LOAM_ERROR(logits_of(exec.context, gpt2, one_row(*exec.arena, {1, 2, 32})), ErrorCode::kInvalidArgument, "32");
+  EXPECT_LOAM_ERROR(logits_of(exec.context, gpt2, one_row(*exec.arena, {1, -5, 3})), ErrorCode::kInvalidArgument, "-5");
+  const std::vector<int32_t> longest(16, 1), too_long(17, 1);
+  EXPECT_EQ(logits_of(exec.context, gpt2, one_row(*exec.arena, longest)).size(), 16u * 32);
+  EXPECT_LOAM_ERROR(logits_of(exec.context, gpt2, one_row(*exec.arena, too_long)), ErrorCode::kInvalidArgument,
+                    "position 16 is outside the 16 learned positions");
+  Batch mixed = one_row(*exec.arena, {1, 2});
+  mixed.positions = one_row(*exec.arena, {1, 2, 3}).positions;
+  EXPECT_LOAM_ERROR(logits_of(exec.context, gpt2, mixed), ErrorCode::kInvalidArgument,
+                    "ids [1, 2] and positions [1, 3]");
+}
+
+TEST(Transformer, DeclaresWhatTheConfigurationCounts) {
+  for (const std::string& name : kFixtures) {
+    const ExecResources exec = make_exec_resources(Device{}, 1);
+    const Model model = load_model(exec.context, fixture(name), DType::f32);
+    EXPECT_EQ(model.weights->parameter_count(), parameter_count(model.config())) << name;
+  }
+  ParamStore store;
+  EXPECT_LOAM_ERROR(Transformer(store, derive(ModelConfig{})), ErrorCode::kInvalidArgument, "vocab_size is 0");
+}
+
+TEST(Transformer, ResidualProjectionsStartSmaller) {
+  const ExecResources exec = make_exec_resources(Device{}, 2);
+  ModelConfig c;
+  c.vocab_size = 64, c.layers = 8, c.dim = 128, c.heads = 4;
+  const Model model = make_model(exec.context, c, DType::f32, false);
+  model.weights->initialize(7);
+  const auto deviation = [&](const char* name) {
+    double squares = 0;
+    const auto values = floats(model.weights->find(name).value());
+    for (float v : values) squares += double{v} * v;
+    return std::sqrt(squares / static_cast<double>(values.size()));
+  };
+  // 16384 or more values: five standard errors are 2.8 %.
+  EXPECT_NEAR(deviation("layers.7.attention.qkv") / 0.02, 1, 0.028);
+  EXPECT_NEAR(deviation("layers.7.attention.out") / (0.02 / 4), 1, 0.028);  // sqrt(2 * 8) = 4
+  EXPECT_NEAR(deviation("layers.0.mlp.down") / (0.02 / 4), 1, 0.028);
+}
+
+}  // namespace
+}  // namespace loam
