@@ -4,15 +4,14 @@
 #include "loam/text/tokenizer_state.h"
 
 namespace loam {
-namespace {
-
-constexpr size_t kHoldBytes = 1 << 16;
-
-}  // namespace
 
 struct StreamEncoder::State {
-  State(const Tokenizer::State& tokenizer, const SpecialPolicy& policy)
-      : tables(tokenizer.tables), matcher(tokenizer.matcher(policy)), encoder(tokenizer.tables, size_t{1} << 30) {}
+  State(const Tokenizer::State& tokenizer, const SpecialPolicy& policy, size_t hold)
+      : tables(tokenizer.tables),
+        matcher(tokenizer.matcher(policy)),
+        encoder(tokenizer.tables, size_t{1} << 30),
+        hold_bytes(hold),
+        wait_until(hold) {}
 
   void consume(bool final, std::vector<int32_t>& out);
 
@@ -20,8 +19,9 @@ struct StreamEncoder::State {
   SpecialMatcher matcher;
   Encoder encoder;
   std::string held;
-  size_t wait_until = kHoldBytes;  // bytes held before the next attempt
-  bool at_start = true;            // nothing encoded since the beginning or the last special token
+  size_t hold_bytes;
+  size_t wait_until;     // bytes held before the next attempt
+  bool at_start = true;  // nothing encoded since the beginning or the last special token
 };
 
 // Encodes what no continuation can change, or, with `final`, everything.
@@ -43,8 +43,8 @@ void StreamEncoder::State::consume(bool final, std::vector<int32_t>& out) {
   held.erase(0, from);
 }
 
-StreamEncoder::StreamEncoder(const Tokenizer& tokenizer, SpecialPolicy policy)
-    : state_(std::make_unique<State>(*tokenizer.state_, policy)) {}
+StreamEncoder::StreamEncoder(const Tokenizer& tokenizer, SpecialPolicy policy, size_t hold_bytes)
+    : state_(std::make_unique<State>(*tokenizer.state_, policy, hold_bytes)) {}
 StreamEncoder::~StreamEncoder() = default;
 StreamEncoder::StreamEncoder(StreamEncoder&&) noexcept = default;
 StreamEncoder& StreamEncoder::operator=(StreamEncoder&&) noexcept = default;
@@ -54,12 +54,12 @@ void StreamEncoder::push(std::string_view bytes, std::vector<int32_t>& out) {
   if (state_->held.size() < state_->wait_until) return;
   state_->consume(false, out);
   // Twice what could not be cut, so that the total work stays linear however long a piece gets.
-  state_->wait_until = std::max(kHoldBytes, 2 * state_->held.size());
+  state_->wait_until = std::max(state_->hold_bytes, 2 * state_->held.size());
 }
 
 void StreamEncoder::finish(std::vector<int32_t>& out) {
   state_->consume(true, out);
-  state_->wait_until = kHoldBytes;
+  state_->wait_until = state_->hold_bytes;
   state_->at_start = true;
 }
 

@@ -109,8 +109,8 @@ class Tokenizer {
 // buffer, which must be held).
 class StreamEncoder {
  public:
-  // `tokenizer` must outlive it.
-  StreamEncoder(const Tokenizer& tokenizer, SpecialPolicy policy);
+  // `tokenizer` must outlive it. Ids come once `hold_bytes` of text wait.
+  StreamEncoder(const Tokenizer& tokenizer, SpecialPolicy policy, size_t hold_bytes = size_t{1} << 16);
   ~StreamEncoder();
   StreamEncoder(StreamEncoder&&) noexcept;
   StreamEncoder& operator=(StreamEncoder&&) noexcept;

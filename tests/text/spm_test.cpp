@@ -164,7 +164,7 @@ TEST(SentencePiece, EqualsTheSlowReference) {
           testing::random_text({"a", "b", " ", "\u00e9", "z", "\xc3", "\u4f60"}, static_cast<int>(seed % 90), seed);
       ASSERT_EQ(tokenizer.encode(text), slow_encode(model, text)) << seed << " " << text;
       ASSERT_EQ(tokenizer.decode(tokenizer.encode(text)), (prefix && !text.empty() ? " " : "") + text);
-      StreamEncoder encoder(tokenizer, SpecialPolicy::none());
+      StreamEncoder encoder(tokenizer, SpecialPolicy::none(), 1);
       Ids ids;
       for (const char c : text) encoder.push({&c, 1}, ids);
       encoder.finish(ids);
