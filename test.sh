@@ -1,17 +1,20 @@
 #!/usr/bin/env bash
 # Builds loam and runs its tests: setup, configure, build, ctest.
-#   ./test.sh          the whole suite on the release build
-#   ./test.sh --fast   the tests with the label "fast" only
-# With CI=1 in the environment also: the fast tests under the sanitizers (address, undefined, thread), and every fuzz target for FUZZ_SECONDS (15) each.
+#   ./test.sh              the whole suite on the release build
+#   ./test.sh --fast       the tests with the label "fast" only
+#   ./test.sh --sanitize   also the fast tests under the sanitizers (address, undefined, thread): half an hour more on two cores
+# With CI in the environment also: every fuzz target for FUZZ_SECONDS (15) each.
 set -euo pipefail
 cd "$(dirname "$0")"
 
 labels=()
+sanitize=
 for argument in "$@"; do
   case "$argument" in
     --fast) labels=(-L '^fast$') ;;
-    --help | -h) sed -n '2,5s/^# \{0,1\}//p' "$0"; exit 0 ;;
-    *) echo "test.sh: unknown option '$argument' (there are --fast and --help)" >&2; exit 2 ;;
+    --sanitize) sanitize=1 ;;
+    --help | -h) sed -n '2,6s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    *) echo "test.sh: unknown option '$argument' (there are --fast, --sanitize and --help)" >&2; exit 2 ;;
   esac
 done
 
@@ -55,7 +58,7 @@ build release
 step release: tests
 run_ctest release "${labels[@]}"
 
-if [[ -n "${CI:-}" ]]; then
+if [[ -n "$sanitize" ]]; then
   for preset in asan tsan; do
     declare -n folders=${preset}_folders
     targets=()
@@ -66,7 +69,9 @@ if [[ -n "${CI:-}" ]]; then
     ASAN_OPTIONS=detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1 TSAN_OPTIONS=halt_on_error=1 \
       run_ctest "$preset" -L '^fast$'
   done
+fi
 
+if [[ -n "${CI:-}" ]]; then
   step fuzz: build
   build fuzz --target loam_fuzzers
   mapfile -t targets < <(find build/fuzz/tests -type f -name '*_fuzz' -perm -u+x | sort)
