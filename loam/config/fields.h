@@ -1,11 +1,13 @@
-// Configuration structs are plain; one list of their fields serves JSON, command line, documentation and checkpoint metadata:
+// Configuration structs are plain; one list of their fields serves JSON, command line, documentation and checkpoint
+// metadata:
 //
 //   struct OptimConfig { double lr = 3e-4; ... };
 //   template <class Config, class Visitor>
 //     requires FieldsOf<Config, OptimConfig>
 //   void visit_fields(Config& c, Visitor&& visit) { visit("lr", c.lr, "peak learning rate"); ... }
 //
-// A field is a bool, int64_t, double, std::string, a vector of these, an enum with enum_names(), or another such struct.
+// A field is a bool, int64_t, double, std::string, a vector of these, an enum with enum_names(), or another such
+// struct.
 #pragma once
 
 #include <cstdint>
@@ -28,15 +30,16 @@ struct FieldInfo {
   std::string name;  // with dots: "optimizer.lr"
   std::string type;  // "number", "integer", "true|false", "text", "cosine|wsd", ...
   std::string help;
-  Json value;        // the default
+  Json value;  // the default
 };
 
 // The struct as JSON, every field present, in the order of the list.
 template <class Config>
 Json config_to_json(const Config& config);
 
-// Sets the fields that `json` has and leaves the others. Error{kInvalidArgument} for an unknown key (naming the nearest one), a value of the wrong kind or out of the type's range; the
-// message gives the dotted name. `config` is unchanged on error.
+// Sets the fields that `json` has and leaves the others. Error{kInvalidArgument} for an unknown key (naming the nearest
+// one), a value of the wrong kind or out of the type's range; the message gives the dotted name. `config` is unchanged
+// on error.
 template <class Config>
 void config_from_json(Config& config, const Json& json);
 

@@ -15,13 +15,13 @@ const std::vector<std::pair<ComputeDtype, const char*>>& enum_names(ComputeDtype
 const std::vector<std::pair<ScheduleKind, const char*>>& enum_names(ScheduleKind);
 
 struct DataConfig {
-  std::string path;            // directory made by `loam data tokenize`: train/, val/, tokenizer.json
-  int64_t length = 0;          // T; 0: the model's context length
+  std::string path;    // directory made by `loam data tokenize`: train/, val/, tokenizer.json
+  int64_t length = 0;  // T; 0: the model's context length
   bool mask_documents = true;
   bool shuffle = true;
 };
 template <class Config, class Visitor>
-  requires FieldsOf<Config, DataConfig>
+requires FieldsOf<Config, DataConfig>
 void visit_fields(Config& c, Visitor&& visit) {
   visit("path", c.path, "directory made by `loam data tokenize`");
   visit("length", c.length, "tokens a row; 0: the model's context length");
@@ -36,12 +36,12 @@ struct OptimizerConfig {
   ScheduleKind schedule = ScheduleKind::cosine;
   double decay_fraction = 0.2;  // wsd: share of the steps that decays
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8;
-  double weight_decay = 0.1;      // matrices and embeddings
+  double weight_decay = 0.1;        // matrices and embeddings
   double weight_decay_vectors = 0;  // norms and biases
-  double clip_norm = 1;           // 0: no clipping
+  double clip_norm = 1;             // 0: no clipping
 };
 template <class Config, class Visitor>
-  requires FieldsOf<Config, OptimizerConfig>
+requires FieldsOf<Config, OptimizerConfig>
 void visit_fields(Config& c, Visitor&& visit) {
   visit("lr", c.lr, "peak learning rate");
   visit("min_lr_ratio", c.min_lr_ratio, "the schedule ends at lr times this");
@@ -61,22 +61,22 @@ struct TrainConfig {
   DataConfig data;
   OptimizerConfig optimizer;
   int64_t steps = 1000;
-  int64_t batch = 32;        // rows an optimizer step
-  int64_t micro_batch = 0;   // rows a forward pass; 0: as many as batch
+  int64_t batch = 32;       // rows an optimizer step
+  int64_t micro_batch = 0;  // rows a forward pass; 0: as many as batch
   ComputeDtype dtype = ComputeDtype::f32;
   int64_t seed = 1;
   int64_t log_every = 10;
-  int64_t val_every = 250;   // steps; 0: only at the end
-  int64_t val_rows = 64;     // rows of the validation set that are scored; 0: all
-  int64_t save_every = 500;  // steps; 0: only at the end
-  int64_t keep_last = 2;     // checkpoints
+  int64_t val_every = 250;     // steps; 0: only at the end
+  int64_t val_rows = 64;       // rows of the validation set that are scored; 0: all
+  int64_t save_every = 500;    // steps; 0: only at the end
+  int64_t keep_last = 2;       // checkpoints
   int64_t sample_every = 250;  // steps; 0: never
   std::string sample_prompt;   // empty: the end-of-text token
   int64_t sample_tokens = 64;
   bool overfit_one_batch = false;  // train on the first batch for ever: the loss must go to 0
 };
 template <class Config, class Visitor>
-  requires FieldsOf<Config, TrainConfig>
+requires FieldsOf<Config, TrainConfig>
 void visit_fields(Config& c, Visitor&& visit) {
   visit("model", c.model, "the Transformer");
   visit("data", c.data, "what is read");

@@ -1,4 +1,5 @@
-// Activations and gated units, element by element; f32 or bf16, arithmetic in f32. Legend: N rows, F width of the hidden layer.
+// Activations and gated units, element by element; f32 or bf16, arithmetic in f32. Legend: N rows, F width of the
+// hidden layer.
 #pragma once
 
 #include "loam/kernels/exec_context.h"
@@ -27,7 +28,8 @@ struct ActivationBwdArgs {
   bool accumulate = false;
 };
 
-// Gated unit, Shazeer 2020 ("GLU variants improve Transformer"): out = f(gate) * up, where x = [gate | up] on the last axis.
+// Gated unit, Shazeer 2020 ("GLU variants improve Transformer"): out = f(gate) * up, where x = [gate | up] on the last
+// axis.
 struct GatedFwdArgs {
   Activation kind = Activation::silu;
   View x;    // [N,2F]

@@ -1,12 +1,14 @@
-// Scaled dot-product attention by tiles with the online softmax: Dao et al. 2022 (FlashAttention), Dao 2023 (FlashAttention-2). No T x S matrix exists.
-// Legend: B batch, T query positions, S key positions, H heads, K key/value heads (H a multiple of K: query head h reads key head h / (H/K)), D head dim.
+// Scaled dot-product attention by tiles with the online softmax: Dao et al. 2022 (FlashAttention), Dao 2023
+// (FlashAttention-2). No T x S matrix exists. Legend: B batch, T query positions, S key positions, H heads, K key/value
+// heads (H a multiple of K: query head h reads key head h / (H/K)), D head dim.
 #pragma once
 
 #include "loam/kernels/exec_context.h"
 
 namespace loam {
 
-// Who sees whom. Query i of a row stands at key position p = i + S - T (queries are the last T positions). It sees key j if
+// Who sees whom. Query i of a row stands at key position p = i + S - T (queries are the last T positions). It sees key
+// j if
 //   j <= p (causal), and j >= first_key[b, i] (its document's first key; absent: 0), and j < key_count[b] (absent: S).
 // A query that sees no key has output 0, lse = -inf, and zero gradients.
 struct AttentionMask {
@@ -16,19 +18,20 @@ struct AttentionMask {
 };
 
 // out[b,i,h] = sum_j softmax_j(scale * q[b,i,h] . k[b,j,h']) v[b,j,h'].
-// q, k, v, out share one dtype, f32 or bf16; scores, softmax and sums are f32; D a multiple of 8, at most 256. The last axis has stride 1, other strides are free.
+// q, k, v, out share one dtype, f32 or bf16; scores, softmax and sums are f32; D a multiple of 8, at most 256. The last
+// axis has stride 1, other strides are free.
 struct AttentionFwdArgs {
-  View q;    // [B,T,H,D]
-  View k;    // [B,S,K,D]
-  View v;    // [B,S,K,D]
+  View q;  // [B,T,H,D]
+  View k;  // [B,S,K,D]
+  View v;  // [B,S,K,D]
   AttentionMask mask;
   float scale = 1;
   View out;  // [B,T,H,D]
   View lse;  // [B,H,T], f32: log of the sum of exp of the scaled scores; or absent
 };
 
-// With P = exp(scale q.k - lse), D_i = out_i . d_out_i:  dv = P^T d_out,  dS = P * (d_out v^T - D),  dq = scale dS k,  dk = scale dS^T q.
-// Deterministic. Each gradient is written (or added where its accumulate flag says so).
+// With P = exp(scale q.k - lse), D_i = out_i . d_out_i:  dv = P^T d_out,  dS = P * (d_out v^T - D),  dq = scale dS k,
+// dk = scale dS^T q. Deterministic. Each gradient is written (or added where its accumulate flag says so).
 struct AttentionBwdArgs {
   View q, k, v, out, lse, d_out;
   AttentionMask mask;

@@ -1,17 +1,21 @@
-// Row kernels of the softmax over the vocabulary. Legend: N rows (tokens), V columns of the chunk of logits at hand, which starts at vocabulary index `begin`.
-// Logits are f32 or bf16; statistics are f32. A target of -1 means: no loss, no gradient at this row.
+// Row kernels of the softmax over the vocabulary. Legend: N rows (tokens), V columns of the chunk of logits at hand,
+// which starts at vocabulary index `begin`. Logits are f32 or bf16; statistics are f32. A target of -1 means: no loss,
+// no gradient at this row.
 #pragma once
 
 #include "loam/kernels/exec_context.h"
 
 namespace loam {
 
-// Takes one chunk of logits into running statistics of each row. With m the maximum so far, and sums over the columns so far:
-//   max = m,  sum = sum exp(l - m),  dot = sum exp(l - m) * (l - m),  and target_logit[n] = l[n, target - begin] if the target lies in the chunk.
-// Then lse = m + log(sum), log-prob = target_logit - lse, entropy = log(sum) - dot / sum. Exact for any chunking up to rounding; stable for any finite logits.
-// `first` starts the statistics instead of continuing them. A logit of -inf (a padded vocabulary entry) has probability 0.
+// Takes one chunk of logits into running statistics of each row. With m the maximum so far, and sums over the columns
+// so far:
+//   max = m,  sum = sum exp(l - m),  dot = sum exp(l - m) * (l - m),  and target_logit[n] = l[n, target - begin] if the
+//   target lies in the chunk.
+// Then lse = m + log(sum), log-prob = target_logit - lse, entropy = log(sum) - dot / sum. Exact for any chunking up to
+// rounding; stable for any finite logits. `first` starts the statistics instead of continuing them. A logit of -inf (a
+// padded vocabulary entry) has probability 0.
 struct LogitStatsArgs {
-  View logits;   // [N,V]
+  View logits;  // [N,V]
   int64_t begin = 0;
   View targets;  // [N], i32
   bool first = true;
@@ -19,7 +23,8 @@ struct LogitStatsArgs {
   View dot;                     // [N], f32, or absent when no entropy is wanted
 };
 
-// From the finished statistics of each row: lse = max + log(sum), logp = target_logit - lse (0 where the target is -1), entropy = log(sum) - dot / sum.
+// From the finished statistics of each row: lse = max + log(sum), logp = target_logit - lse (0 where the target is -1),
+// entropy = log(sum) - dot / sum.
 struct LogProbArgs {
   View max, sum, target_logit;  // [N], f32
   View dot;                     // [N], f32, or absent
@@ -28,10 +33,10 @@ struct LogProbArgs {
   View entropy;                 // [N], f32, or absent with dot
 };
 
-// Turns a chunk of logits into its gradient, in place:  l[n,c] <- d_logp[n] * (onehot(target)[c] - p) + d_lse[n] * p,  p = exp(l - lse[n]);
-// a row whose target is -1 takes d_logp as 0.
+// Turns a chunk of logits into its gradient, in place:  l[n,c] <- d_logp[n] * (onehot(target)[c] - p) + d_lse[n] * p,
+// p = exp(l - lse[n]); a row whose target is -1 takes d_logp as 0.
 struct LogitBwdArgs {
-  View logits;   // [N,V], overwritten
+  View logits;  // [N,V], overwritten
   int64_t begin = 0;
   View targets;  // [N], i32
   View lse;      // [N], f32
@@ -39,15 +44,15 @@ struct LogitBwdArgs {
   View d_lse;    // [N], f32, or absent
 };
 
-// The fast path when whole rows of logits are at hand:  loss[n] = lse - l[target] (0 where the target is -1), and the logits become
-// scale * (p - onehot) in place when `write_gradient` (rows without target become 0).
+// The fast path when whole rows of logits are at hand:  loss[n] = lse - l[target] (0 where the target is -1), and the
+// logits become scale * (p - onehot) in place when `write_gradient` (rows without target become 0).
 struct CrossEntropyRowsArgs {
   View logits;   // [N,V]
   View targets;  // [N], i32
   float scale = 1;
   bool write_gradient = false;
-  View loss;     // [N], f32
-  View lse;      // [N], f32
+  View loss;  // [N], f32
+  View lse;   // [N], f32
 };
 
 }  // namespace loam

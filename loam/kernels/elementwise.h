@@ -1,5 +1,5 @@
-// Element-by-element kernels. Legend: N rows, C columns. All tensors of a call have the same shape unless said; any strides are allowed, contiguous ones are fast.
-// float types: f32, bf16; arithmetic is done in f32.
+// Element-by-element kernels. Legend: N rows, C columns. All tensors of a call have the same shape unless said; any
+// strides are allowed, contiguous ones are fast. float types: f32, bf16; arithmetic is done in f32.
 #pragma once
 
 #include "loam/kernels/exec_context.h"
@@ -19,7 +19,8 @@ struct CopyArgs {
   bool accumulate = false;  // out += in, float types only
 };
 
-// out = a + b. `out` may be the same memory as a or b. b may have fewer axes than a: it is then repeated over the leading ones (a bias, [C]).
+// out = a + b. `out` may be the same memory as a or b. b may have fewer axes than a: it is then repeated over the
+// leading ones (a bias, [C]).
 struct AddArgs {
   View a;    // [..., C]
   View b;    // [..., C] or [C], float type of its own

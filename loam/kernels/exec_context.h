@@ -1,4 +1,5 @@
-// What every kernel call needs to know: where it runs, with which memory, threads and numerics. First argument everywhere; there are no globals.
+// What every kernel call needs to know: where it runs, with which memory, threads and numerics. First argument
+// everywhere; there are no globals.
 #pragma once
 
 #include <cstdint>
@@ -13,18 +14,19 @@ namespace loam {
 
 struct KernelTable;
 
-// fast: the quickest variant. deterministic: the same bits on every run (no atomics, fixed reduction order). exact: also independent of the batch a
-// row stands in (no split over K or over keys). The variant is a pure function of shape, device and level. On the CPU `fast` is deterministic
-// at an equal number of threads.
+// fast: the quickest variant. deterministic: the same bits on every run (no atomics, fixed reduction order). exact:
+// also independent of the batch a row stands in (no split over K or over keys). The variant is a pure function of
+// shape, device and level. On the CPU `fast` is deterministic at an equal number of threads.
 enum class Numerics { fast, deterministic, exact };
 
-// Every number that changes from step to step and that a kernel reads, in device memory, so that a captured step stays right when it is replayed.
+// Every number that changes from step to step and that a kernel reads, in device memory, so that a captured step stays
+// right when it is replayed.
 struct StepState {
-  float learning_rate = 0;          // of the schedule; groups scale it
-  float beta1_correction = 1;       // 1 - beta1^t
-  float beta2_correction = 1;       // 1 - beta2^t
-  float gradient_scale = 1;         // clipping, and the inverse of a loss scale
-  int32_t skip = 0;                 // not 0: the step is bad (non-finite gradients); the optimizer changes nothing
+  float learning_rate = 0;     // of the schedule; groups scale it
+  float beta1_correction = 1;  // 1 - beta1^t
+  float beta2_correction = 1;  // 1 - beta2^t
+  float gradient_scale = 1;    // clipping, and the inverse of a loss scale
+  int32_t skip = 0;            // not 0: the step is bad (non-finite gradients); the optimizer changes nothing
   int32_t step = 0;
 };
 
@@ -35,8 +37,8 @@ struct ExecContext {
   const KernelTable* kernels = nullptr;
   int threads = 1;
   Numerics numerics = Numerics::fast;
-  uint64_t seed = 0;           // Philox key of the run
-  StepState* step = nullptr;   // null outside training
+  uint64_t seed = 0;          // Philox key of the run
+  StepState* step = nullptr;  // null outside training
 
   Tensor empty(const Shape& shape, DType dtype, MemoryKind kind = MemoryKind::activations) const {
     return Tensor::empty(*arena, shape, dtype, kind);

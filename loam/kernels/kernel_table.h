@@ -1,5 +1,6 @@
-// The table of kernels of one device, made from kernels.def. A kernel is an allocation-free function on views (workspace comes from the
-// context's arena and goes back before it returns); an op checks shapes and allocates, so kernels check only in debug builds.
+// The table of kernels of one device, made from kernels.def. A kernel is an allocation-free function on views
+// (workspace comes from the context's arena and goes back before it returns); an op checks shapes and allocates, so
+// kernels check only in debug builds.
 #pragma once
 
 #include <string_view>

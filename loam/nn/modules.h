@@ -1,5 +1,5 @@
-// The parts of a Transformer block. A module holds references to its parameters and its settings; constructing it declares the parameters.
-// Legend: B batch, T tokens a row, C width, H heads, K kv heads, D head dim, F hidden width.
+// The parts of a Transformer block. A module holds references to its parameters and its settings; constructing it
+// declares the parameters. Legend: B batch, T tokens a row, C width, H heads, K kv heads, D head dim, F hidden width.
 #pragma once
 
 #include <string>
@@ -29,7 +29,8 @@ struct Attention {
   ParamRef out, out_bias;  // [C, H D]
   Attention(ParamStore& store, const std::string& name, int layer, const ModelConfig& config);
   // frequency [D/2] f32, unused without rotary positions.
-  Var operator()(const Context& ctx, const Var& x, const Tensor& frequency, SequenceContext& sequence) const;  // [B,T,C] -> [B,T,C]
+  Var operator()(const Context& ctx, const Var& x, const Tensor& frequency,
+                 SequenceContext& sequence) const;  // [B,T,C] -> [B,T,C]
   CacheSpec cache() const { return {CacheSpec::Kind::full, kv_heads, head_dim}; }
 };
 

@@ -36,13 +36,14 @@ struct ParamSpec {
   std::string name;  // "layers.3.attention.qkv"
   Shape shape;
   ParamKind kind = ParamKind::matrix;
-  int layer = -1;    // -1: outside the layers
+  int layer = -1;  // -1: outside the layers
   ParamInit init;
   bool trainable = true;
   std::vector<RowSlice> slices;  // empty, or a cut of all rows in order
 };
 
-// Parameters of one (layer, kind, trainable), contiguous, each aligned to 64 bytes; padding elements are 0 in weight and gradient.
+// Parameters of one (layer, kind, trainable), contiguous, each aligned to 64 bytes; padding elements are 0 in weight
+// and gradient.
 struct ParamGroup {
   int layer;
   ParamKind kind;
@@ -62,7 +63,8 @@ class ParamStore : public ParamSource {
   // Before allocate(). Error for a repeated name, or for slices that do not cut all rows in order.
   ParamRef declare(ParamSpec spec);
   void allocate(const ExecContext& ctx, DType compute_dtype, bool with_gradients);
-  // Fills the weights from their ParamInit: Philox keyed by (seed, hash of the name), one element an index, so that values depend on neither threads nor layout.
+  // Fills the weights from their ParamInit: Philox keyed by (seed, hash of the name), one element an index, so that
+  // values depend on neither threads nor layout.
   void initialize(uint64_t seed);
 
   int64_t size() const { return static_cast<int64_t>(specs_.size()); }
@@ -70,11 +72,11 @@ class ParamStore : public ParamSource {
   ParamRef ref(int32_t index) { return {this, index}; }
   ParamRef find(const std::string& name);  // Error{kNotFound} with the nearest name
   std::span<ParamGroup> groups() { return groups_; }
-  Tensor gradient(int32_t index) const;    // [shape] f32; empty if it has none
+  Tensor gradient(int32_t index) const;  // [shape] f32; empty if it has none
   // The part of a group's 1-d tensor (gradient, master, moment) that belongs to a parameter, in its shape.
   Tensor part_of_group(const Tensor& group_tensor, int32_t index) const;
   int32_t group_of(int32_t index) const;
-  int64_t parameter_count() const;         // elements, without padding
+  int64_t parameter_count() const;  // elements, without padding
 
   // Gradients: marks all as empty; the first contribution overwrites.
   void clear_gradients();
@@ -96,9 +98,9 @@ class ParamStore : public ParamSource {
 
   std::vector<ParamSpec> specs_;
   std::unordered_map<std::string, int32_t> by_name_;
-  std::vector<int64_t> offsets_;   // of each parameter in its group, in elements
+  std::vector<int64_t> offsets_;  // of each parameter in its group, in elements
   std::vector<int32_t> group_of_;
-  std::vector<bool> fresh_;        // no contribution since clear_gradients()
+  std::vector<bool> fresh_;  // no contribution since clear_gradients()
   std::vector<ParamGroup> groups_;
   int64_t generation_ = 0;
   int threads_ = 1;

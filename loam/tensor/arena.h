@@ -23,14 +23,15 @@ struct ArenaStats {
   int64_t reserved = 0;                       // taken from the system
 };
 
-// Best fit over segments taken from the system, neighbours joined on release. Blocks are aligned to 64 bytes; a size of 0 gives a valid, distinct block.
-// Thread safety: all members may be called from any thread.
+// Best fit over segments taken from the system, neighbours joined on release. Blocks are aligned to 64 bytes; a size of
+// 0 gives a valid, distinct block. Thread safety: all members may be called from any thread.
 class Arena : public std::enable_shared_from_this<Arena> {
  public:
   struct Options {
     int64_t segment_bytes = int64_t{64} << 20;  // of an ordinary segment; a larger request gets one of its own
     int64_t limit_bytes = 0;                    // 0: none
-    int64_t guard_bytes = 0;  // tests: a pattern after each block, checked on release, and NaN bits (0xFF) in each new block
+    int64_t guard_bytes =
+        0;  // tests: a pattern after each block, checked on release, and NaN bits (0xFF) in each new block
   };
   static std::shared_ptr<Arena> create(Device device, Options options);
   static std::shared_ptr<Arena> create(Device device) { return create(device, Options{}); }

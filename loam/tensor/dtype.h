@@ -13,15 +13,23 @@ enum class DType : uint8_t { f32, bf16, f16, i32, i64, u8, u16, u32 };
 
 constexpr int64_t dtype_size(DType dtype) {
   switch (dtype) {
-    case DType::f32: case DType::i32: case DType::u32: return 4;
-    case DType::bf16: case DType::f16: case DType::u16: return 2;
-    case DType::i64: return 8;
-    case DType::u8: return 1;
+    case DType::f32:
+    case DType::i32:
+    case DType::u32:
+      return 4;
+    case DType::bf16:
+    case DType::f16:
+    case DType::u16:
+      return 2;
+    case DType::i64:
+      return 8;
+    case DType::u8:
+      return 1;
   }
   return 0;
 }
-const char* dtype_name(DType dtype);        // "f32", "bf16", ...
-DType parse_dtype(std::string_view name);   // Error for an unknown name
+const char* dtype_name(DType dtype);       // "f32", "bf16", ...
+DType parse_dtype(std::string_view name);  // Error for an unknown name
 
 // bfloat16: the upper half of a float. Storage only; arithmetic is done in float.
 struct Bf16 {
@@ -40,13 +48,35 @@ struct Bf16 {
   explicit operator float() const { return std::bit_cast<float>(uint32_t{bits} << 16); }
 };
 
-template <class T> struct DTypeOf;
-template <> struct DTypeOf<float> { static constexpr DType value = DType::f32; };
-template <> struct DTypeOf<Bf16> { static constexpr DType value = DType::bf16; };
-template <> struct DTypeOf<int32_t> { static constexpr DType value = DType::i32; };
-template <> struct DTypeOf<int64_t> { static constexpr DType value = DType::i64; };
-template <> struct DTypeOf<uint8_t> { static constexpr DType value = DType::u8; };
-template <> struct DTypeOf<uint16_t> { static constexpr DType value = DType::u16; };
-template <> struct DTypeOf<uint32_t> { static constexpr DType value = DType::u32; };
+template <class T>
+struct DTypeOf;
+template <>
+struct DTypeOf<float> {
+  static constexpr DType value = DType::f32;
+};
+template <>
+struct DTypeOf<Bf16> {
+  static constexpr DType value = DType::bf16;
+};
+template <>
+struct DTypeOf<int32_t> {
+  static constexpr DType value = DType::i32;
+};
+template <>
+struct DTypeOf<int64_t> {
+  static constexpr DType value = DType::i64;
+};
+template <>
+struct DTypeOf<uint8_t> {
+  static constexpr DType value = DType::u8;
+};
+template <>
+struct DTypeOf<uint16_t> {
+  static constexpr DType value = DType::u16;
+};
+template <>
+struct DTypeOf<uint32_t> {
+  static constexpr DType value = DType::u32;
+};
 
 }  // namespace loam

@@ -38,9 +38,7 @@ class Dims {
     for (int64_t v : *this) p *= v;
     return p;
   }
-  bool operator==(const Dims& other) const {
-    return rank_ == other.rank_ && std::equal(begin(), end(), other.begin());
-  }
+  bool operator==(const Dims& other) const { return rank_ == other.rank_ && std::equal(begin(), end(), other.begin()); }
   std::string str() const;  // "[2, 3, 4]"
 
  private:

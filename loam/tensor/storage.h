@@ -8,7 +8,8 @@
 
 namespace loam {
 
-// Releases its block to the arena when the last Tensor lets go. `owner` keeps something else alive instead (a mapped file); such memory is read only.
+// Releases its block to the arena when the last Tensor lets go. `owner` keeps something else alive instead (a mapped
+// file); such memory is read only.
 class Storage {
  public:
   Storage(std::shared_ptr<Arena> arena, int64_t bytes, MemoryKind kind);

@@ -1,4 +1,5 @@
-// An n-dimensional array: a counted handle on a storage, with sizes and strides. Carries no mathematics and no gradient.
+// An n-dimensional array: a counted handle on a storage, with sizes and strides. Carries no mathematics and no
+// gradient.
 #pragma once
 
 #include <algorithm>
@@ -19,12 +20,15 @@ class Tensor {
 
   // Uninitialised, row-major.
   static Tensor empty(Arena& arena, const Shape& shape, DType dtype, MemoryKind kind = MemoryKind::activations);
-  static Tensor zeros(Arena& arena, const Shape& shape, DType dtype, MemoryKind kind = MemoryKind::activations);  // CPU arenas only
+  static Tensor zeros(Arena& arena, const Shape& shape, DType dtype,
+                      MemoryKind kind = MemoryKind::activations);  // CPU arenas only
   // A copy of host values; the product of the shape must be their number. CPU arenas only.
   template <class T>
-  static Tensor from(Arena& arena, const Shape& shape, std::span<const T> values, MemoryKind kind = MemoryKind::activations) {
+  static Tensor from(Arena& arena, const Shape& shape, std::span<const T> values,
+                     MemoryKind kind = MemoryKind::activations) {
     Tensor t = empty(arena, shape, DTypeOf<T>::value, kind);
-    LOAM_CHECK(static_cast<int64_t>(values.size()) == t.numel(), "tensor: {} values for shape {}", values.size(), shape.str());
+    LOAM_CHECK(static_cast<int64_t>(values.size()) == t.numel(), "tensor: {} values for shape {}", values.size(),
+               shape.str());
     std::copy(values.begin(), values.end(), t.data<T>());
     return t;
   }
@@ -46,10 +50,14 @@ class Tensor {
   View view() const;
   operator View() const { return view(); }
   template <int N>
-  std::array<int64_t, N> dims() const { return view().dims<N>(); }
+  std::array<int64_t, N> dims() const {
+    return view().dims<N>();
+  }
   // The elements of a contiguous CPU tensor.
   template <class T>
-  T* data() const { return view().ptr<T>(); }
+  T* data() const {
+    return view().ptr<T>();
+  }
   template <class T>
   std::span<T> span() const {
     LOAM_CHECK(is_contiguous(), "tensor: shape {} is not contiguous", shape_.str());
@@ -57,10 +65,11 @@ class Tensor {
   }
 
   // These share the storage.
-  Tensor reshape(const Shape& shape) const;                           // Error unless contiguous and of equal size
-  Tensor narrow(int axis, int64_t begin, int64_t length) const;       // [begin, begin + length) of an axis
+  Tensor reshape(const Shape& shape) const;                      // Error unless contiguous and of equal size
+  Tensor narrow(int axis, int64_t begin, int64_t length) const;  // [begin, begin + length) of an axis
   Tensor transpose(int axis_a, int axis_b) const;
-  Tensor as_strided(const Shape& shape, const Dims& strides, int64_t offset) const;  // offset from this tensor's first element
+  Tensor as_strided(const Shape& shape, const Dims& strides,
+                    int64_t offset) const;  // offset from this tensor's first element
 
  private:
   std::shared_ptr<Storage> storage_;

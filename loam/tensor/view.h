@@ -39,8 +39,9 @@ struct View {
   bool is_contiguous() const;
 };
 
-// A view as a matrix of rows: all axes but the last are folded into `rows`. Possible when those axes lie evenly spaced, which holds for a contiguous tensor and for
-// a slice of its last axis. Error{kInvalidArgument} otherwise, or if the last axis has a stride other than 1.
+// A view as a matrix of rows: all axes but the last are folded into `rows`. Possible when those axes lie evenly spaced,
+// which holds for a contiguous tensor and for a slice of its last axis. Error{kInvalidArgument} otherwise, or if the
+// last axis has a stride other than 1.
 struct Rows {
   int64_t rows = 0, cols = 0, stride = 0;  // stride between rows, in elements
 };
