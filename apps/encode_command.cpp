@@ -26,9 +26,13 @@ void write_stdout(const void* data, size_t bytes) {
   if (std::fwrite(data, 1, bytes, stdout) != bytes) fail(ErrorCode::kIo, "standard output: cannot write");
 }
 
-SpecialPolicy policy_of(const std::vector<std::string>& allowed) {
+SpecialPolicy policy_of(const Tokenizer& tokenizer, const std::vector<std::string>& allowed) {
   if (allowed.empty() || allowed == std::vector<std::string>{"none"}) return SpecialPolicy::none();
   if (allowed == std::vector<std::string>{"all"}) return SpecialPolicy::all();
+  for (const std::string& name : allowed) {
+    if (tokenizer.special_id(name) < 0)
+      throw UsageError("--allow-special " + name + ": the tokenizer has no such special token");
+  }
   return SpecialPolicy::only(allowed);
 }
 
@@ -57,7 +61,7 @@ std::vector<Path> inputs_of(const Options& o) {
 // Calls `take` with the ids of the inputs, taken as one stream of bytes, as they become certain.
 int64_t encode_stream(const Tokenizer& tokenizer, const Options& o,
                       const std::function<void(const std::vector<int32_t>&)>& take) {
-  StreamEncoder encoder(tokenizer, policy_of(o.allow_special));
+  StreamEncoder encoder(tokenizer, policy_of(tokenizer, o.allow_special));
   std::vector<char> buffer(size_t{1} << 20);
   std::vector<int32_t> ids;
   int64_t bytes = 0;
@@ -84,7 +88,8 @@ int encode(const Options& o) {
     DocumentReader reader(inputs_of(o), reader_options(o.text_key));
     for (Document document; reader.next(document);) {
       Json line = Json::array();
-      for (int32_t id : tokenizer.encode(document.text, policy_of(o.allow_special))) line.push_back(int64_t{id});
+      for (int32_t id : tokenizer.encode(document.text, policy_of(tokenizer, o.allow_special)))
+        line.push_back(int64_t{id});
       print(line.dump());
     }
     return 0;
@@ -127,12 +132,16 @@ void add_encode_commands(CLI::App& group) {
   c->add_option("--format", o->format, "numbers, one array a document, or raw little-endian ids")
       ->check(CLI::IsMember({"text", "jsonl", "u16", "u32"}))
       ->capture_default_str();
-  c->add_option("--allow-special", o->allow_special, "special tokens that text may produce: none, all, or their names");
+  c->add_option("--allow-special", o->allow_special,
+                "special token that text may produce, or none, or all; may be repeated")
+      ->allow_extra_args(false);
   c->add_option("--text-key", o->text_key, "member of JSONL objects that holds the text")->capture_default_str();
   auto n = std::make_shared<Options>();
   c = add(group, "count", "Tokens, bytes, and bytes a token", "loam tokenizer count --tokenizer tok README.md", n,
           [n](const CommonFlags& flags) { return count(*n, flags); });
-  c->add_option("--allow-special", n->allow_special, "special tokens that text may produce: none, all, or their names");
+  c->add_option("--allow-special", n->allow_special,
+                "special token that text may produce, or none, or all; may be repeated")
+      ->allow_extra_args(false);
 }
 
 }  // namespace loam

@@ -40,8 +40,10 @@ void print_replies(const std::vector<TextRequest>& requests, const std::vector<T
     for (size_t i = 0; i < results.size(); ++i)
       print(fmt::format("--- {} of {}\n{}{}", i + 1, results.size(), requests[i].prompt, results[i].text));
   }
-  log_info("{} prompt tokens in {:.2f} s, {} new tokens at {:.1f} tok/s", stats.prompt_tokens, stats.prefill_seconds,
-           stats.new_tokens, static_cast<double>(stats.new_tokens) / std::max(1e-9, stats.decode_seconds));
+  // The first token of a reply comes from the prompt's pass.
+  const auto decoded = static_cast<double>(stats.new_tokens - static_cast<int64_t>(results.size()));
+  log_info("{} prompt tokens in {:.2f} s, {} new tokens{}", stats.prompt_tokens, stats.prefill_seconds,
+           stats.new_tokens, decoded > 0 ? fmt::format(" at {:.1f} tok/s", decoded / stats.decode_seconds) : "");
 }
 
 int run(Options& o, const CommonFlags& flags) {
@@ -61,7 +63,9 @@ int run(Options& o, const CommonFlags& flags) {
 
   GenerateStats stats;
   const bool stream = requests.size() == 1 && !flags.json && o.out.empty();
-  if (stream) std::fputs(requests[0].prompt.c_str(), stdout);
+  std::optional<AtomicFile> file;  // opened before the work
+  if (!o.out.empty()) file.emplace(o.out);
+  std::string waiting = stream ? requests[0].prompt : "";  // shown once the request has proved good
   Progress progress("generating", o.out.empty() ? 0 : static_cast<int64_t>(requests.size()) * o.request.max_tokens,
                     "tokens");
   const auto results = generate_text(
@@ -69,17 +73,19 @@ int run(Options& o, const CommonFlags& flags) {
       [&](size_t, const std::string& text) {
         if (!o.out.empty()) progress.advance(1);
         if (!stream) return;
-        std::fwrite(text.data(), 1, text.size(), stdout);
+        waiting += text;
+        std::fwrite(waiting.data(), 1, waiting.size(), stdout);
         std::fflush(stdout);
+        waiting.clear();
       },
       &stats);
+  std::fwrite(waiting.data(), 1, waiting.size(), stdout);
   if (o.out.empty()) {
     print_replies(requests, results, stats, flags);
   } else {
-    AtomicFile file(o.out);
     for (size_t i = 0; i < results.size(); ++i)
-      file.write(describe_reply(results[i], requests[i].prompt).dump() + "\n");
-    file.commit();
+      file->write(describe_reply(results[i], requests[i].prompt).dump() + "\n");
+    file->commit();
   }
   return interrupted() ? 1 : 0;
 }
@@ -107,7 +113,7 @@ void add_generate_command(CLI::App& app) {
   c->add_option("--top-p", sampling.top_p, "only the most likely tokens whose mass reaches p")->capture_default_str();
   c->add_option("--min-p", sampling.min_p, "only tokens with this share of the best one's probability")
       ->capture_default_str();
-  c->add_option("--stop", o->request.stops, "strings that end a reply");
+  c->add_option("--stop", o->request.stops, "string that ends a reply; may be repeated")->allow_extra_args(false);
   c->add_option("--num", o->num, "replies a prompt")->capture_default_str();
   c->add_option("--batch", o->engine.batch, "sequences that run together")->capture_default_str();
   c->add_option("--dtype", o->dtype, "f32 or bf16")->capture_default_str();

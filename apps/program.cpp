@@ -1,4 +1,5 @@
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 
@@ -40,7 +41,10 @@ CommonFlags apply(const ParsedFlags& parsed) {
     set_log_level(LogLevel::kWarn);
   }
   CommonFlags flags;
-  flags.threads = parsed.threads > 0 ? parsed.threads : available_cores();
+  // More threads than cores only wait for each other.
+  flags.threads = parsed.threads > 0 ? std::min(parsed.threads, available_cores()) : available_cores();
+  if (flags.threads < parsed.threads)
+    log_warn("--threads {}: this machine has {} cores; using {}", parsed.threads, flags.threads, flags.threads);
   flags.seed = parsed.seed;
   flags.quiet = parsed.quiet;
   flags.json = parsed.json;

@@ -43,9 +43,12 @@ std::vector<std::string> read_prompts(const Path& input, const std::string& key)
   std::vector<std::string> prompts;
   LineReader lines(open_input(input));
   for (std::string line; lines.next(line);) {
-    if (line.empty()) continue;
+    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     const std::string where = fmt::format("{}:{}", lines.name(), lines.line_number());
-    prompts.push_back(Json::parse(line, where).at(key).as_string());
+    const Json record = Json::parse(line, where);
+    const Json* prompt = record.is_object() ? record.find(key) : nullptr;
+    if (!prompt || !prompt->is_string()) fail(ErrorCode::kBadFormat, "{}: no text under the key '{}'", where, key);
+    prompts.push_back(prompt->as_string());
   }
   return prompts;
 }

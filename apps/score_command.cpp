@@ -53,6 +53,7 @@ int run(const Options& o, const CommonFlags& flags) {
   TextScore total;
   for (Document document; reader.next(document);) {
     const TextScore score = score_text(exec.context, model, tokenizer, document.text, o.window, o.stride);
+    if (score.scored == 0) continue;  // no text
     total.scored += score.scored;
     total.bytes += score.bytes;
     total.total_logp += score.total_logp;
@@ -63,6 +64,7 @@ int run(const Options& o, const CommonFlags& flags) {
                         score.perplexity(), score.bits_per_byte()));
     }
   }
+  LOAM_CHECK(total.scored > 0, "score: the input holds no text");
   if (!flags.json) {
     print(fmt::format("all: {} tokens, perplexity {:.4f}, {:.4f} bits a byte", total.scored, total.perplexity(),
                       total.bits_per_byte()));

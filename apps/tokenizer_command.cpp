@@ -112,7 +112,9 @@ void add_train(CLI::App& group) {
   c->add_option("--out", o->out, "new directory")->required();
   c->add_option("--vocab-size", o->vocab_size, "tokens, the 256 bytes and the special tokens included")
       ->capture_default_str();
-  c->add_option("--special", o->specials, "special tokens")->capture_default_str();
+  c->add_option("--special", o->specials, "special token; may be repeated")
+      ->allow_extra_args(false)
+      ->capture_default_str();
   c->add_option("--pattern", o->pattern, "how text is cut into pieces")->capture_default_str();
   c->add_option("--type", o->type, "kind of tokenizer")->capture_default_str();
   c->add_option("--min-frequency", o->min_frequency, "pairs seen less often are not merged")->capture_default_str();

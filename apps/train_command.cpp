@@ -5,6 +5,7 @@
 #include "apps/command.h"
 #include "loam/base/log.h"
 #include "loam/base/progress.h"
+#include "loam/data/token_shard.h"
 #include "loam/session/text_session.h"
 #include "loam/text/tokenizer_files.h"
 #include "loam/train/trainer.h"
@@ -47,8 +48,12 @@ TrainConfig read_config(const TrainOptions& o, const CommonFlags& flags) {
 // Text from the model as it stands, drawn with the same random numbers each time.
 std::function<std::string(const Model&)> make_sampler(const ExecContext& ctx, const TrainConfig& config) {
   const Path file = Path(config.data.path) / "tokenizer.json";
-  if (config.sample_every == 0 || !std::filesystem::exists(file)) return {};
+  if (!std::filesystem::exists(file)) return {};
   auto tokenizer = std::make_shared<Tokenizer>(load_tokenizer(file));
+  const TokenSet set(Path(config.data.path) / "train");
+  LOAM_CHECK(set.info().tokenizer_fingerprint == tokenizer->fingerprint(),
+             "{} is not the tokenizer that made the tokens beside it", file.string());
+  if (config.sample_every == 0 || config.model.context_length < 2) return {};
   return [ctx, config, tokenizer](const Model& model) {
     TextRequest request;
     request.prompt = config.sample_prompt;
@@ -117,7 +122,8 @@ void add_train_command(CLI::App& app) {
   command->add_flag("--overfit-one-batch", o->overfit, "train on the first batch for ever: the loss must go to 0");
   command->add_flag("--dry-run", o->dry_run, "say what the run needs and whether it fits, and do nothing");
   command->add_flag("--allow-changed-config", o->allow_changed_config, "resume although settings have changed");
-  command->add_flag("--force", o->force, "replace what an earlier run left in --out");
+  command->add_flag("--force", o->force,
+                    "with --resume never: replace the run in --out; with a checkpoint: remove later ones");
 }
 
 }  // namespace loam

@@ -50,7 +50,9 @@ class Batch {
         results_(requests.size()) {
     int64_t capacity = 0;
     for (const GenerateRequest& r : requests)
-      capacity = std::max(capacity, static_cast<int64_t>(r.prompt.size()) + r.max_tokens);
+      // At most the context, taken first so that the sum cannot overflow.
+      capacity = std::max(
+          capacity, static_cast<int64_t>(r.prompt.size()) + std::min(r.max_tokens, model.config().context_length));
     capacity = std::min(capacity, model.config().context_length);
     const int64_t rows = std::min(options.batch, static_cast<int64_t>(requests.size()));
     const DType dtype = model.transformer->head_weight().value().dtype();

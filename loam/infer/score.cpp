@@ -1,6 +1,7 @@
 #include "loam/infer/score.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "loam/base/interrupt.h"
 #include "loam/ops/linear_log_prob.h"
@@ -41,6 +42,10 @@ std::vector<float> score_tokens(const ExecContext& ctx, const Model& model, std:
     const auto scores = ops::linear_log_prob(eval, hidden, model.transformer->head_weight(),
                                              Tensor::from<int32_t>(*ctx.arena, {length}, targets));
     const std::span<float> values = scores.logp.value.span<float>();
+    for (int64_t i = scored; i < end; ++i) {
+      LOAM_CHECK(!std::isnan(values[static_cast<size_t>(i - begin - 1)]),
+                 "score: the log-probability of token {} is NaN", i);
+    }
     for (int64_t i = scored; i < end; ++i) logp[static_cast<size_t>(i)] = values[static_cast<size_t>(i - begin - 1)];
     if (on_tokens) on_tokens(end - scored);
     scored = end;

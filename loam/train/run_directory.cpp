@@ -36,6 +36,18 @@ void remove_entries(const Path& directory, bool (*doomed)(const std::string& nam
 
 enum class Contents { nothing, run, other };
 
+// A run writes config.json before anything else. Another program's file of that name has keys that are no settings.
+bool is_training_config(const Path& path) {
+  try {
+    const Json json = Json::parse(read_file(path, int64_t{1} << 24), path.string());
+    TrainConfig config;
+    config_from_json(config, json);
+    return json.find("optimizer") && json.find("model");
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 // Hidden files (temporary ones of a killed run, the lock) count as nothing.
 Contents contents_of(const Path& directory) {
   std::error_code error;
@@ -44,7 +56,7 @@ Contents contents_of(const Path& directory) {
   bool anything = false;
   for (const auto& entry : fs::directory_iterator(directory)) {
     const std::string name = entry.path().filename().string();
-    if (name == "config.json" || name == "checkpoints") return Contents::run;
+    if (name == "config.json" && is_training_config(entry.path())) return Contents::run;
     anything = anything || !name.starts_with('.');
   }
   return anything ? Contents::other : Contents::nothing;
@@ -92,13 +104,18 @@ std::optional<Path> find_start(const RunOptions& options) {
   if (options.resume_from) return find_given_start(options, contents);
   if (options.resume == RunOptions::Resume::never) {
     if (contents == Contents::run && !options.force) {
-      fail(ErrorCode::kAlreadyExists, "{} holds a run: --resume auto continues it, --force replaces it",
+      fail(ErrorCode::kAlreadyExists, "{} holds a run: --resume auto continues it, --resume never --force replaces it",
            options.out.string());
     }
     return std::nullopt;
   }
-  const auto newest = CheckpointStore(checkpoints_of(options)).newest_complete();
-  return newest ? std::optional(newest->path) : std::nullopt;
+  const CheckpointStore store(checkpoints_of(options));
+  if (const auto newest = store.newest_complete()) return newest->path;
+  if (!store.list().empty()) {
+    fail(ErrorCode::kBadFormat, "{}: no checkpoint is complete; --resume never --force starts again from step 0",
+         checkpoints_of(options).string());
+  }
+  return std::nullopt;
 }
 
 void prepare_run_directory(const RunOptions& options, const std::optional<Path>& start) {
