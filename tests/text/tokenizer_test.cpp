@@ -162,8 +162,10 @@ TEST(Tokenizer, LongPiecesTakeLinearTime) {
       {"apostrophes", std::string(1 << 20, '\'')},
       {"bytes", std::string(1 << 20, '\x80')}};
   for (const auto& [name, text] : texts) {
-    const double half = best_seconds(tokenizer, text.substr(0, text.size() / 2)), whole = best_seconds(tokenizer, text);
-    EXPECT_LT(whole / half, 2.5) << name;
+    // Less than 2.5 a doubling, over three of them: a quadratic encoder has 64, and one doubling alone is at the mercy
+    // of a cache that is just outgrown.
+    const double part = best_seconds(tokenizer, text.substr(0, text.size() / 8)), whole = best_seconds(tokenizer, text);
+    EXPECT_LT(whole / part, 2.5 * 2.5 * 2.5) << name;
     EXPECT_EQ(tokenizer.decode(tokenizer.encode(text)), text) << name;
   }
 #ifdef NDEBUG
