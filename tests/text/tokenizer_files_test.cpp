@@ -254,7 +254,7 @@ TEST(TokenizerStream, EncodeAndDecodeWholeStreams) {
   EXPECT_EQ(
       decode_stream(tokenizer, *open_input(directory / "ids"), [&](std::string_view part) { back += part; }).tokens, 3);
   EXPECT_EQ(back, "abc");
-  for (const std::string bad : {"12x", "1.5", "99999999999999", std::string(1000, '1').c_str()}) {
+  for (const std::string& bad : std::vector<std::string>{"12x", "1.5", "99999999999999", std::string(1000, '1')}) {
     write_file_atomic(directory / "ids", bad);
     EXPECT_LOAM_ERROR(decode_stream(tokenizer, *open_input(directory / "ids"), [](std::string_view) {}),
                       ErrorCode::kBadFormat, "not a token id");
