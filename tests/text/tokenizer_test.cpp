@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
 #include <functional>
 
 #include "loam/text/stream_decode.h"
@@ -152,21 +154,37 @@ double best_seconds(const Tokenizer& tokenizer, const std::string& text) {
   return best;
 }
 
-TEST(Tokenizer, LongPiecesTakeLinearTime) {
-  const Tokenizer tokenizer = trained();
-  const std::vector<std::pair<std::string, std::string>> texts = {
+const std::vector<std::pair<std::string, std::string>>& long_pieces() {
+  static const std::vector<std::pair<std::string, std::string>> texts = {
       {"letter", std::string(1 << 20, 'a')},
       {"sign", std::string(1 << 20, '^')},
       {"spaces", std::string(1 << 20, ' ')},
       {"letters", random_text({"a", "low", "e", "r", "new", "est", "th"}, 400000, 3)},
       {"apostrophes", std::string(1 << 20, '\'')},
       {"bytes", std::string(1 << 20, '\x80')}};
-  for (const auto& [name, text] : texts) {
+  return texts;
+}
+
+// A quadratic encoder needs 10^12 steps for these: minutes, where two seconds of processor time are allowed.
+TEST(Tokenizer, LongPiecesAreEncoded) {
+  const Tokenizer tokenizer = trained();
+  for (const auto& [name, text] : long_pieces()) {
+    const double start = testing::thread_seconds();
+    const Ids ids = tokenizer.encode(text);
+    EXPECT_LT(testing::thread_seconds() - start, 2.0) << name;
+    EXPECT_EQ(tokenizer.decode(ids), text) << name;
+  }
+}
+
+// The finer bounds hold on a machine that does nothing else.
+TEST(Tokenizer, LongPiecesTakeLinearTime) {
+  if (!std::getenv("LOAM_SLOW")) GTEST_SKIP() << "a timing: set LOAM_SLOW=1 on an idle machine";
+  const Tokenizer tokenizer = trained();
+  for (const auto& [name, text] : long_pieces()) {
     // Less than 2.5 a doubling, over three of them: a quadratic encoder has 64, and one doubling alone is at the mercy
     // of a cache that is just outgrown.
     const double part = best_seconds(tokenizer, text.substr(0, text.size() / 8)), whole = best_seconds(tokenizer, text);
     EXPECT_LT(whole / part, 2.5 * 2.5 * 2.5) << name;
-    EXPECT_EQ(tokenizer.decode(tokenizer.encode(text)), text) << name;
   }
 #ifdef NDEBUG
   EXPECT_LT(best_seconds(tokenizer, std::string(1000000, 'a')), 0.050);
