@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
-
 #include <functional>
 
 #include "loam/text/stream_decode.h"
