@@ -25,6 +25,7 @@ struct Block {
 };
 
 // Structure only; the weights are in the ParamStore, which must outlive it.
+// Thread safety: one thread at a time, since the first forward pass keeps the rotary frequencies.
 class Transformer {
  public:
   // Declares all parameters of a derived configuration in `store`. Names: "embedding", "positions",

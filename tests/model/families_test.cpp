@@ -42,12 +42,19 @@ TEST(Families, ReadsBothSpellingsOfRotaryPositions) {
 }
 
 TEST(Families, RefusesWhatItCannotCompute) {
-  const std::vector<std::pair<std::string, std::string>> llama_cases{
+  struct Refused {
+    std::string key, value, named = "";  // what the message names: the key unless stated
+  };
+  const std::vector<Refused> llama_cases{
       {"rope_scaling", R"({"rope_type":"llama3","factor":8.0})"},
       {"rope_scaling", R"({"type":"linear","factor":2.0})"},
+      {"rope_scaling", R"({"factor":2.0})", "factor"},
+      {"rope_scaling", R"({"low_freq_factor":1.0})", "low_freq_factor"},
       {"rope_scaling", "3"},
       {"rope_parameters", R"({"rope_type":"yarn","rope_theta":10000.0})"},
-      {"rope_parameters", R"({"rope_type":"default","partial_rotary_factor":0.5})"},
+      {"rope_parameters", R"({"rope_type":"default","partial_rotary_factor":0.5})", "partial_rotary_factor"},
+      {"rope_parameters", R"({"full_attention":{"rope_type":"default","rope_theta":1e4}})", "full_attention"},
+      {"rope_parameters", R"({"rope_theta":"big"})", "rope_theta"},
       {"partial_rotary_factor", "0.5"},
       {"sliding_window", "4096"},
       {"layer_types", R"(["sliding_attention","full_attention"])"},
@@ -59,12 +66,11 @@ TEST(Families, RefusesWhatItCannotCompute) {
       {"attention_bias", "1"},
       {"vocab_size", "null"},
   };
-  for (const auto& [key, value] : llama_cases) {
+  for (const auto& [key, value, named] : llama_cases) {
+    SCOPED_TRACE(key + " " + value);
     Json json = llama_json();
     json[key] = Json::parse(value);
-    EXPECT_LOAM_ERROR(
-        kLlamaFamily.read(json), ErrorCode::kBadFormat,
-        key == "rope_parameters" && value.find("partial") != std::string::npos ? "partial_rotary_factor" : key);
+    EXPECT_LOAM_ERROR(kLlamaFamily.read(json), ErrorCode::kBadFormat, named.empty() ? key : named);
   }
   const std::vector<std::pair<std::string, std::string>> gpt2_cases{{"scale_attn_weights", "false"},
                                                                     {"scale_attn_by_inverse_layer_idx", "true"},

@@ -1,6 +1,7 @@
 // The Transformer against PyTorch (fixtures) and against itself under changes that must not matter.
 #include "loam/model/transformer.h"
 
+#include "loam/autograd/recompute.h"
 #include "loam/model/families/family.h"
 #include "tests/harness/expect_error.h"
 #include "tests/model/model_testing.h"
@@ -166,10 +167,88 @@ TEST(Transformer, PackedDocumentsDoNotLeak) {
   }
 }
 
+std::vector<float> hidden_of(const ExecContext& exec, const Model& model, const Batch& batch) {
+  const Context ctx(exec);
+  FullSequence sequence(batch.positions, batch.first_key);
+  return floats(model.transformer->hidden(ctx, batch.ids, sequence).value);
+}
+
+// The same where A's values are huge (their squares still finite), and where A ends before, at and after the edges of
+// attention's blocks: a document of one block, one more, one less, or a single token.
+TEST(Transformer, PackedDocumentsDoNotLeakHugeValues) {
+  for (const std::string name : {"llama_tied", "llama_untied_bias"}) {  // rotary positions reach beyond the context
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      for (const int64_t length : {1, 31, 32, 33, 63, 64, 65, 95, 96, 97, 128, 192}) {
+        SCOPED_TRACE(fmt::format("{} {} {}", name, dtype_name(dtype), length));
+        const ExecResources exec = make_exec_resources(Device{}, 1);
+        const Model model = load_model(exec.context, fixture(name), dtype);
+        const int64_t C = model.config().dim;
+        const Tensor huge = model.weights->find("embedding").value().narrow(0, 1, 1);  // of id 1
+        for (int64_t c = 0; c < C; ++c) {
+          const float value = c % 2 ? 1e15f : -3e14f;
+          dtype == DType::f32 ? void(huge.data<float>()[c] = value) : void(huge.data<Bf16>()[c] = Bf16(value));
+        }
+        const std::vector<int32_t> b{31, 8, 9, 7, 9, 3, 5, 2};
+        const auto tail_after = [&](int32_t id) {
+          const std::vector<int32_t> a(static_cast<size_t>(length), id);
+          std::vector<float> hidden = hidden_of(exec.context, model, packed(*exec.arena, {a, b}));
+          hidden.erase(hidden.begin(), hidden.begin() + length * C);
+          return hidden;
+        };
+        const std::vector<float> after_huge = tail_after(1);
+        EXPECT_EQ(after_huge, tail_after(4));
+        for (float v : after_huge) ASSERT_TRUE(std::isfinite(v));
+      }
+    }
+  }
+}
+
+// A block whose activations are computed again in the backward pass: every bit of loss and gradients stays.
+TEST(Transformer, RecomputedBlocksGiveEqualGradients) {
+  for (const std::string& name : kFixtures) {
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      SCOPED_TRACE(name + " " + dtype_name(dtype));
+      const ExecResources exec = make_exec_resources(Device{}, 2);
+      const Model model = load_model(exec.context, fixture(name), dtype, true);
+      const Transformer& transformer = *model.transformer;
+      const Batch batch = batch_of(SafetensorsFile(fixture(name) / "expected.safetensors"));
+      const float loss = train_pass(exec.context, model, batch);
+      const auto gradients = gradients_of(model);
+      int64_t count = 0;
+      for (int32_t target : batch.targets.span<int32_t>()) count += target >= 0;
+
+      int runs = 0;
+      Tape tape;
+      const Context ctx(exec.context, &tape);
+      FullSequence sequence(batch.positions, batch.first_key);
+      model.weights->clear_gradients();
+      Var x = transformer.embed(ctx, batch.ids, sequence);
+      for (int layer = 0; layer < static_cast<int>(transformer.layers()); ++layer) {
+        const Segment segment = [&, layer](const Context& c, const std::vector<Var>& in) {
+          ++runs;
+          return std::vector<Var>{transformer.block(c, layer, in[0], sequence)};
+        };
+        x = recompute(ctx, segment, {x})[0];
+      }
+      const auto again = ops::cross_entropy(ctx, transformer.final_norm(ctx, x), transformer.head_weight(),
+                                            batch.targets, 1 / static_cast<float>(count));
+      EXPECT_EQ(runs, transformer.layers());
+      tape.backward(ctx, again.loss);
+      model.weights->finish_gradients(exec.context);
+      EXPECT_EQ(runs, 2 * transformer.layers());
+      EXPECT_EQ(again.loss.value.data<float>()[0], loss);
+      EXPECT_EQ(gradients_of(model), gradients);
+    }
+  }
+}
+
 TEST(Transformer, ErrorsNameIdAndPosition) {
   const ExecResources exec = make_exec_resources(Device{}, 1);
   const Model gpt2 = load_model(exec.context, fixture("gpt2_tied"), DType::f32);
-  EXPECT_LOAM_ERROR(logits_of(exec.context, gpt2, one_row(*exec.arena, {1, 2, 32})), ErrorCode::kInvalidArgument, "32");
+  EXPECT_LOAM_ERROR(logits_of(exec.context, gpt2, one_row(*exec.arena, {1, 2, 77})), ErrorCode::kInvalidArgument,
+                    "id 77 is outside [0, 32)");
+  EXPECT_LOAM_ERROR(logits_of(exec.context, gpt2, one_row(*exec.arena, {1, 2, 32})), ErrorCode::kInvalidArgument,
+                    "id 32 is outside [0, 32)");
   EXPECT_LOAM_ERROR(logits_of(exec.context, gpt2, one_row(*exec.arena, {1, -5, 3})), ErrorCode::kInvalidArgument, "-5");
   const std::vector<int32_t> longest(16, 1), too_long(17, 1);
   EXPECT_EQ(logits_of(exec.context, gpt2, one_row(*exec.arena, longest)).size(), 16u * 32);

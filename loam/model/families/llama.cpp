@@ -2,13 +2,16 @@
 //
 // Files hold the rows of q and k in the order of RopePairs::half. A model that rotates neighbours (2k, 2k + 1) is
 // written with those rows reordered, so that the pair stands at (k, k + D/2): scores are sums over pairs, hence equal.
+#include <algorithm>
+#include <string_view>
+
 #include "loam/model/families/family.h"
 #include "loam/model/families/settings.h"
 
 namespace loam {
 namespace {
 
-// Only the plain rotation: a "type" other than "default" stretches it.
+// Only the plain rotation: a "type" other than "default" stretches it, and so may whatever else stands beside it.
 void check_plain_rope(const char* key, const Json& rope) {
   if (!rope.is_object()) fail(ErrorCode::kBadFormat, "\"{}\": expected an object", key);
   for (const char* name : {"rope_type", "type"}) {
@@ -19,16 +22,23 @@ void check_plain_rope(const char* key, const Json& rope) {
   }
   Settings inner(rope);
   inner.require("partial_rotary_factor", 1.0);
+  inner.require("factor", 1.0);
+  for (const auto& [name, value] : rope.as_object()) {
+    constexpr std::string_view kPlain[] = {"rope_type", "type", "rope_theta", "partial_rotary_factor", "factor"};
+    if (value.is_null() || std::find(std::begin(kPlain), std::end(kPlain), name) != std::end(kPlain)) continue;
+    fail(ErrorCode::kBadFormat, "\"{}\": \"{}\" is not supported", key, name.substr(0, 100));
+  }
 }
 
 // transformers 4 has "rope_theta" and "rope_scaling"; 5 has both in "rope_parameters".
 double read_rope_theta(Settings& s) {
   double theta = s.number("rope_theta", 10000);
   s.require("partial_rotary_factor", 1.0);
-  if (const Json* scaling = s.value("rope_scaling")) check_plain_rope("rope_scaling", *scaling);
-  if (const Json* parameters = s.value("rope_parameters")) {
-    check_plain_rope("rope_parameters", *parameters);
-    theta = Settings(*parameters).number("rope_theta", theta);
+  for (const char* key : {"rope_scaling", "rope_parameters"}) {
+    const Json* rope = s.value(key);
+    if (!rope) continue;
+    check_plain_rope(key, *rope);
+    theta = Settings(*rope).number("rope_theta", theta);
   }
   return theta;
 }
