@@ -1,5 +1,7 @@
 #include "loam/text/encoder.h"
 
+#include <algorithm>
+
 #include "loam/base/error.h"
 #include "loam/text/utf8.h"
 
@@ -34,6 +36,12 @@ void check_bpe(const BpeModel& model) {
   }
 }
 
+constexpr size_t kBlockBytes = 4096;  // with all that merging keeps for it, this stays in the cache of a core
+
+size_t byte_pair(char left, char right) {
+  return size_t{256} * static_cast<unsigned char>(left) + static_cast<unsigned char>(right);
+}
+
 }  // namespace
 
 EncodeTables::EncodeTables(const BpeModel& model)
@@ -57,6 +65,7 @@ EncodeTables::EncodeTables(const BpeModel& model)
     if (!merges_.insert(left, right, {static_cast<uint32_t>(i), model.merge_ids[i]})) {
       fail(ErrorCode::kBadFormat, "tokenizer: merge {} of {} and {} is there twice", i, left, right);
     }
+    joined_bytes_.set(byte_pair(model.tokens[left].back(), model.tokens[right].front()));
   }
   find_words(model.tokens);
 }
@@ -71,6 +80,13 @@ EncodeTables::EncodeTables(const SpmModel& model)
   for (int byte = 0; byte < 256; ++byte) byte_ids_[byte] = byte_fallback_ ? model.first_byte_id + byte : unknown_id_;
   for (const SpmMerge& merge : spm_->merges()) merges_.insert(merge.left, merge.right, {merge.rank, merge.made});
   find_words(model.tokens);
+}
+
+size_t EncodeTables::block_length(std::string_view piece) const {
+  if (spm_) return piece.size();
+  size_t length = std::min(kBlockBytes, piece.size());
+  while (length < piece.size() && joined_bytes_[byte_pair(piece[length - 1], piece[length])]) ++length;
+  return length;
 }
 
 void EncodeTables::split(std::string_view piece, std::vector<int32_t>& symbols) const {
@@ -123,8 +139,7 @@ void Encoder::encode(std::string_view text, size_t limit, bool at_start, std::ve
 
 void Encoder::encode_piece(std::string_view text, size_t position, size_t length, std::vector<int32_t>& out) {
   if (length > kMaxKeyBytes) {
-    merge_piece(text.substr(position, length));
-    out.insert(out.end(), symbols_.begin(), symbols_.end());
+    encode_long_piece(text.substr(position, length), out);
     return;
   }
   const PieceKey key = PieceKey::of(text, position, length);
@@ -140,6 +155,15 @@ void Encoder::encode_piece(std::string_view text, size_t position, size_t length
     ids = symbols_;
   }
   out.insert(out.end(), ids.begin(), ids.end());
+}
+
+void Encoder::encode_long_piece(std::string_view piece, std::vector<int32_t>& out) {
+  while (!piece.empty()) {
+    const size_t length = tables_.block_length(piece);
+    merge_piece(piece.substr(0, length));
+    out.insert(out.end(), symbols_.begin(), symbols_.end());
+    piece.remove_prefix(length);
+  }
 }
 
 // Leaves the ids in symbols_.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <bitset>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -31,6 +32,8 @@ class EncodeTables {
   size_t stable_prefix(std::string_view text) const {
     return spm_ ? spm_->stable_prefix(text) : loam::stable_prefix(pretokenizer_, text);
   }
+  // The length of the front of a piece, a few thousand bytes where that can be, that no merge ever joins with the rest.
+  size_t block_length(std::string_view piece) const;
   // The symbols of a piece before any merge.
   void split(std::string_view piece, std::vector<int32_t>& symbols) const;
 
@@ -44,7 +47,8 @@ class EncodeTables {
 
   Pretokenizer pretokenizer_ = Pretokenizer::kGpt2;
   std::array<int32_t, 256> byte_ids_{};
-  std::unique_ptr<SpmVocab> spm_;  // null for byte-level BPE
+  std::bitset<65536> joined_bytes_;  // 256 * last byte of the left + first byte of the right part, for each merge
+  std::unique_ptr<SpmVocab> spm_;    // null for byte-level BPE
   int32_t unknown_id_ = -1;
   bool byte_fallback_ = true;
   bool add_space_prefix_ = false;
@@ -66,6 +70,7 @@ class Encoder {
 
  private:
   void encode_piece(std::string_view text, size_t position, size_t length, std::vector<int32_t>& out);
+  void encode_long_piece(std::string_view piece, std::vector<int32_t>& out);
   void merge_piece(std::string_view piece);
 
   const EncodeTables& tables_;

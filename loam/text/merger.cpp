@@ -81,7 +81,7 @@ void Merger::merge_long(std::vector<int32_t>& symbols) {
 void Merger::join(uint32_t place) {
   Node& node = nodes_[place];
   Node& gone = nodes_[place + node.span];
-  node.symbol = table_.find(node.symbol, gone.symbol).id;
+  node.symbol = find(node.symbol, gone.symbol).id;
   node.span += gone.span;
   node.rank = gone.rank = kNoRank;
   nodes_[place + node.span - 1].span = node.span;
@@ -105,7 +105,7 @@ void Merger::refresh(uint32_t place) {
   Node& node = nodes_[place];
   node.rank = kNoRank;
   if (place + node.span == nodes_.size()) return;
-  const MergeTable::Result pair = table_.find(node.symbol, nodes_[place + node.span].symbol);
+  const MergeTable::Result pair = find(node.symbol, nodes_[place + node.span].symbol);
   if (pair.rank == kNoRank) return;
   node.rank = pair.rank;
   Queue& queue = queue_of(pair.rank);

@@ -47,6 +47,15 @@ class Merger {
 
   void merge_short(std::vector<int32_t>& symbols);
   void merge_long(std::vector<int32_t>& symbols);
+  // Long pieces mostly repeat themselves, so the last answer is kept.
+  MergeTable::Result find(int32_t left, int32_t right) {
+    if (left != last_left_ || right != last_right_) {
+      last_left_ = left;
+      last_right_ = right;
+      last_found_ = table_.find(left, right);
+    }
+    return last_found_;
+  }
   void join(uint32_t place);
   void refresh(uint32_t place);
   void refresh_joined();
@@ -58,6 +67,8 @@ class Merger {
   void list(uint32_t rank);
 
   const MergeTable& table_;
+  int32_t last_left_ = -1, last_right_ = -1;  // of find(); no token has the id -1
+  MergeTable::Result last_found_{kNoRank, -1};
   std::vector<Node> nodes_;
   std::vector<int32_t> queue_of_rank_;  // -1: none yet; made on the first long piece
   std::vector<Queue> queues_;

@@ -1,8 +1,8 @@
 #include "loam/text/tokenizer.h"
 
 #include <gtest/gtest.h>
+#include <malloc.h>
 
-#include <cstdlib>
 #include <functional>
 
 #include "loam/text/stream_decode.h"
@@ -66,6 +66,14 @@ TEST(Tokenizer, EqualsTheSlowReference) {
     const std::string text =
         random_text({"a", "low", "e", "r", "new", "est", "th", "aaaa"}, 20 + static_cast<int>(seed) * 8, 2000 + seed);
     ASSERT_EQ(tokenizer.encode(text), slow_encode(*tokenizer.bpe(), text)) << text;
+  }
+  // Pieces of several blocks, where blocks must end at places that no merge crosses.
+  for (uint64_t seed = 0; seed < 2; ++seed) {
+    const std::string text = random_text({"a", "low", "e", "r", "new", "est", "th", "!?"}, 2000, 3000 + seed);
+    const std::string letters = random_text({"a", "low", "e", "r", "new", "est", "th"}, 5000, 4000 + seed);
+    ASSERT_EQ(tokenizer.encode(text), slow_encode(*tokenizer.bpe(), text));
+    ASSERT_GT(letters.size(), 9000u);
+    ASSERT_EQ(tokenizer.encode(letters), slow_encode(*tokenizer.bpe(), letters));
   }
   for (int n = 1; n < 200; ++n) {
     const std::string text(n, 'a');
@@ -142,52 +150,52 @@ TEST(Tokenizer, InvalidUtf8LeavesItsNeighboursAlone) {
   }
 }
 
-double best_seconds(const Tokenizer& tokenizer, const std::string& text) {
-  double best = 1e9;
-  for (int i = 0; i < 7; ++i) {
-    const double start = testing::thread_seconds();
-    const size_t count = tokenizer.encode(text).size();
-    best = std::min(best, testing::thread_seconds() - start);
-    EXPECT_GT(count, 0u);
-  }
-  return best;
+double seconds_to_encode(const Tokenizer& tokenizer, std::string_view text) {
+  const double start = testing::thread_seconds();
+  const size_t count = tokenizer.encode(text).size();
+  const double seconds = testing::thread_seconds() - start;
+  EXPECT_GT(count, 0u);
+  return seconds;
 }
 
+// The best times of the first half and of the whole, measured in turns, so that both meet the same load. Other work on
+// the machine can only make a time longer: a bound that is not met yet is tried again.
+double growth_of_a_doubling(const Tokenizer& tokenizer, std::string_view text, double bound) {
+  double half = 1e9, whole = 1e9;
+  for (int round = 0; round < 30 && (round < 3 || whole / half >= bound); ++round) {
+    half = std::min(half, seconds_to_encode(tokenizer, text.substr(0, text.size() / 2)));
+    whole = std::min(whole, seconds_to_encode(tokenizer, text));
+  }
+  return whole / half;
+}
+
+// Long enough that both halves outgrow the small caches of a core.
 const std::vector<std::pair<std::string, std::string>>& long_pieces() {
   static const std::vector<std::pair<std::string, std::string>> texts = {
-      {"letter", std::string(1 << 20, 'a')},
-      {"sign", std::string(1 << 20, '^')},
-      {"spaces", std::string(1 << 20, ' ')},
-      {"letters", random_text({"a", "low", "e", "r", "new", "est", "th"}, 400000, 3)},
-      {"apostrophes", std::string(1 << 20, '\'')},
-      {"bytes", std::string(1 << 20, '\x80')}};
+      {"letter", std::string(1 << 21, 'a')},
+      {"sign", std::string(1 << 21, '^')},
+      {"spaces", std::string(1 << 21, ' ')},
+      {"letters", random_text({"a", "low", "e", "r", "new", "est", "th"}, 1600000, 3)},
+      {"apostrophes", std::string(1 << 21, '\'')},
+      {"bytes", std::string(1 << 21, '\x80')}};
   return texts;
 }
 
-// A quadratic encoder needs 10^12 steps for these: minutes, where two seconds of processor time are allowed.
-TEST(Tokenizer, LongPiecesAreEncoded) {
-  const Tokenizer tokenizer = trained();
-  for (const auto& [name, text] : long_pieces()) {
-    const double start = testing::thread_seconds();
-    const Ids ids = tokenizer.encode(text);
-    EXPECT_LT(testing::thread_seconds() - start, 2.0) << name;
-    EXPECT_EQ(tokenizer.decode(ids), text) << name;
-  }
-}
-
-// The finer bounds hold on a machine that does nothing else.
 TEST(Tokenizer, LongPiecesTakeLinearTime) {
-  if (!std::getenv("LOAM_SLOW")) GTEST_SKIP() << "a timing: set LOAM_SLOW=1 on an idle machine";
   const Tokenizer tokenizer = trained();
-  for (const auto& [name, text] : long_pieces()) {
-    // Less than 2.5 a doubling, over three of them: a quadratic encoder has 64, and one doubling alone is at the mercy
-    // of a cache that is just outgrown.
-    const double part = best_seconds(tokenizer, text.substr(0, text.size() / 8)), whole = best_seconds(tokenizer, text);
-    EXPECT_LT(whole / part, 2.5 * 2.5 * 2.5) << name;
-  }
 #ifdef NDEBUG
-  EXPECT_LT(best_seconds(tokenizer, std::string(1000000, 'a')), 0.050);
+  double million = 1e9;
+  for (int round = 0; round < 40 && million >= 0.050; ++round)
+    million = std::min(million, seconds_to_encode(tokenizer, std::string(1000000, 'a')));
+  EXPECT_LT(million, 0.050);
 #endif
+  // Freed memory stays in the process: from a certain size on the system would have to clear it anew for each call.
+  mallopt(M_MMAP_MAX, 0);
+  mallopt(M_TRIM_THRESHOLD, 1 << 30);
+  for (const auto& [name, text] : long_pieces()) {
+    EXPECT_LT(growth_of_a_doubling(tokenizer, text, 2.5), 2.5) << name;
+    EXPECT_EQ(tokenizer.decode(tokenizer.encode(text)), text) << name;
+  }
 }
 
 TEST(Tokenizer, ControlTokensComeOnlyByOptIn) {
