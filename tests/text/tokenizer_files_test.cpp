@@ -82,6 +82,15 @@ TEST(TokenizerFiles, TheTokenInFrontIsKept) {
   EXPECT_EQ(back.encode("a"), Ids{'a'});
 }
 
+// The template of the SentencePiece fixture was written by `tokenizers`; only the id differs here.
+TEST(TokenizerFiles, TheTokenInFrontIsWrittenAsHuggingFaceWritesIt) {
+  BpeModel model = make_bpe_model({}, {"<s>"}, Pretokenizer::kGpt2);
+  model.bos_id = 256;
+  Json wanted = testing::fixture("tokenizer_spm.json").at("file").at("post_processor");
+  wanted["special_tokens"]["<s>"]["ids"] = Json::Array{256};
+  EXPECT_EQ(Json::parse(tokenizer_json(Tokenizer(model))).at("post_processor"), wanted);
+}
+
 TEST(TokenizerFiles, TokensThatWouldBeWrittenAlikeAreRefused) {
   // U+0120 is how the alphabet writes a space.
   const Tokenizer tokenizer(make_bpe_model({{' ', 'a'}},
