@@ -16,6 +16,7 @@ struct GenerateRequest {
   int64_t max_tokens = 128;
   SamplingOptions sampling;
   uint64_t stream = 0;            // random numbers: requests with equal seed and different streams are independent
+  int64_t vocab_limit = 0;        // only ids below it are drawn (a vocabulary is often padded); 0: all
   std::vector<int32_t> stop_ids;  // the text ends before these
 };
 
@@ -28,7 +29,7 @@ const char* finish_reason_name(FinishReason reason);
 
 struct GenerateResult {
   std::vector<int32_t> tokens;  // without the stop id
-  std::vector<float> logp;      // of each, under the model's own distribution
+  std::vector<float> logp;      // of each, under the model's own distribution (over the ids that may be drawn)
   FinishReason reason = FinishReason::length;
 };
 

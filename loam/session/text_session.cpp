@@ -34,7 +34,12 @@ std::vector<TextResult> generate_text(const ExecContext& ctx, const Model& model
     const TextRequest& request = requests[i];
     results[i].prompt_ids = prompt_ids(tokenizer, request.prompt);
     streams.push_back({StreamDecoder(tokenizer), StopFilter(request.stops)});
-    GenerateRequest engine{results[i].prompt_ids, request.max_tokens, request.sampling, request.stream, {}};
+    GenerateRequest engine{.prompt = results[i].prompt_ids,
+                           .max_tokens = request.max_tokens,
+                           .sampling = request.sampling,
+                           .stream = request.stream,
+                           .vocab_limit = tokenizer.vocab_size(),
+                           .stop_ids = {}};
     for (int32_t stop : {tokenizer.end_of_text_id(), model.eos_id}) {
       if (stop >= 0) engine.stop_ids.push_back(stop);
     }

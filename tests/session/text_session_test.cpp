@@ -83,6 +83,18 @@ TEST_F(TextSession, ScoreSumsTheLogProbsAndStatesBitsAByte) {
   EXPECT_NEAR(score.bits_per_byte(), -total / std::log(2.0) / 22, 1e-9);
 }
 
+// The embedding has more rows than the tokenizer has tokens, as a vocabulary rounded up to a multiple of 64 does.
+TEST_F(TextSession, RowsWithoutATokenAreNeverDrawn) {
+  ModelConfig c = model_.config();
+  c.vocab_size = 4096;  // a draw among all rows would be a token once in sixteen times
+  const Model padded = make_model(exec_.context, c, DType::f32, false);
+  padded.weights->initialize(3);
+  for (const double temperature : {0.0, 1.0}) {
+    const TextResult result = generate_text(exec_.context, padded, tokenizer_, {request("ab", temperature)}, {})[0];
+    for (const int32_t id : result.ids) EXPECT_LT(id, tokenizer_.vocab_size());
+  }
+}
+
 // stories260K, a trained model of 260 thousand parameters.
 class Stories : public ::testing::Test {
  protected:
