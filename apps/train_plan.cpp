@@ -1,6 +1,7 @@
 // `loam train --dry-run`: what a run needs, before it starts. Exit status 1 if it does not fit.
 #include "apps/command.h"
 #include "loam/base/progress.h"
+#include "loam/model/families/family.h"
 #include "loam/train/trainer.h"
 
 namespace loam {
@@ -13,6 +14,7 @@ int print_run_plan(const ExecContext& ctx, const TrainConfig& given, bool as_jso
   TokenSetInfo data;
   if (!given.data.path.empty()) data = TokenSet(Path(given.data.path) / "train").info();
   const TrainConfig config = config_for_data(given, data);
+  family_for(config.model);  // an error if no MODEL directory could hold the result
   const RunPlan plan = Trainer::plan(config, data.tokens);
   // What the rest of a step leaves of the matrix product's rate.
   constexpr double kShareOfPeak = 0.6;

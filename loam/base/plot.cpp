@@ -91,7 +91,12 @@ int run_gnuplot(const Path& script, const Path& messages) {
   std::string file = script.string();
   std::array<char*, 4> arguments = {const_cast<char*>("gnuplot"), const_cast<char*>("-d"), file.data(), nullptr};
   pid_t child = 0;
-  const int error = posix_spawnp(&child, "gnuplot", &actions, nullptr, arguments.data(), ::environ);
+  // In a process group of its own: Ctrl-C on the terminal is not meant for it.
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
+  const int error = posix_spawnp(&child, "gnuplot", &actions, &attributes, arguments.data(), ::environ);
+  posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&actions);
   if (error != 0) return 127;
   int status = 0;

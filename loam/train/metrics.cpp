@@ -82,7 +82,11 @@ void MetricsLog::plot() const {
   }
   Plot plot{state_->directory.filename().string(), "step", "loss (nats a token)", {state_->train}};
   if (!state_->val.points.empty()) plot.series.push_back(state_->val);
-  write_plot(plot, state_->directory / "loss.png");
+  try {
+    write_plot(plot, state_->directory / "loss.png");
+  } catch (const Error& error) {
+    log_warn("loss.png is not drawn: {}", error.what());  // the next one may be
+  }
 }
 
 }  // namespace loam

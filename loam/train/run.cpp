@@ -6,6 +6,7 @@
 #include "loam/base/interrupt.h"
 #include "loam/base/log.h"
 #include "loam/base/progress.h"
+#include "loam/model/families/family.h"
 #include "loam/train/run_directory.h"
 
 namespace loam {
@@ -185,11 +186,23 @@ class Run {
     if (is_due(step, config_.val_every, config_.steps) && !metrics_.has("val", step)) validate(step);
     if (config_.sample_every > 0 && options_.sample && is_due(step, config_.sample_every, config_.steps) &&
         !metrics_.has("sample", step)) {
-      Json sample = record("sample");
+      write_sample(step);
+    }
+  }
+
+  // A sample shows how training goes; it must not end it. One that was cut short by an interrupt is made again on
+  // resume.
+  void write_sample(int64_t step) {
+    try {
       const std::string text = options_.sample(trainer_.model());
+      if (interrupted()) return;
+      Json sample = record("sample");
       sample["text"] = text;
       metrics_.write(sample);
       log_info("sample at step {}:\n{}", step, text);
+    } catch (const Error& error) {
+      if (error.code() == ErrorCode::kIo) throw;  // the metrics cannot be written
+      log_warn("no sample at step {}: {}", step, error.what());
     }
   }
 
@@ -237,7 +250,9 @@ RunSummary run_training(const ExecContext& ctx, const TrainConfig& config, const
   const std::optional<Path> start = find_start(options);
   const Path data = config.data.path;
   const TokenSets sets = open_token_sets(data);
-  Trainer trainer(ctx, config_for_data(config, sets.train->info()), sets.train, sets.val);
+  const TrainConfig whole = config_for_data(config, sets.train->info());
+  family_for(whole.model);  // an error if no MODEL directory could hold the result
+  Trainer trainer(ctx, whole, sets.train, sets.val);
   double earlier_seconds = 0;
   if (start) {
     const Json extra = trainer.load(*start, options.allow_changed_config);

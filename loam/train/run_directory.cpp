@@ -80,7 +80,9 @@ bool lies_in(const Path& checkpoint, const Path& directory) {
 }
 
 std::optional<Path> find_given_start(const RunOptions& options, Contents contents) {
-  const Path start = (*options.resume_from / "").parent_path();  // without a slash at the end
+  std::error_code error;
+  const Path start = fs::canonical(*options.resume_from, error);  // so that its parent is the directory that it lies in
+  if (error) fail(ErrorCode::kNotFound, "checkpoint '{}': {}", options.resume_from->string(), error.message());
   verify_checkpoint(start);
   if (contents != Contents::run || options.force) return start;
   if (!lies_in(start, checkpoints_of(options))) {

@@ -198,6 +198,55 @@ TEST_F(RunTest, NothingIsOverwrittenUnlessForced) {
   EXPECT_EQ(records_of(o.out, "train").size(), 40u);
 }
 
+// Files of something else that happen to be called as a run's are.
+TEST_F(RunTest, AForeignDirectoryIsLeftAlone) {
+  const RunOptions o = options("project");
+  std::filesystem::create_directories(o.out / "model");
+  write_file_atomic(o.out / "config.json", "{\"model_type\": \"llama\"}");
+  write_file_atomic(o.out / "model" / "weights.txt", "precious");
+  EXPECT_LOAM_ERROR(run(o), ErrorCode::kAlreadyExists, "holds no run of loam");
+  EXPECT_EQ(read_file(o.out / "config.json"), "{\"model_type\": \"llama\"}");
+  EXPECT_EQ(read_file(o.out / "model" / "weights.txt"), "precious");
+}
+
+TEST_F(RunTest, WithoutAWholeCheckpointItDoesNotStartAgainInSilence) {
+  const RunOptions o = options("run");
+  run(o);
+  for (const CheckpointInfo& info : CheckpointStore(o.out / "checkpoints").list()) {
+    write_file_atomic(info.path / "MANIFEST.json", "{");
+  }
+  EXPECT_LOAM_ERROR(run(o), ErrorCode::kBadFormat, "no checkpoint is complete");
+  EXPECT_EQ(records_of(o.out, "train").size(), 40u);
+}
+
+TEST_F(RunTest, ASampleThatFailsDoesNotEndTheRun) {
+  config.sample_every = 20;
+  RunOptions o = options("run");
+  o.sample = [](const Model&) -> std::string { fail(ErrorCode::kInvalidArgument, "no room in the context"); };
+  EXPECT_EQ(run(o).steps, 40);
+  EXPECT_TRUE(records_of(o.out, "sample").empty());
+}
+
+TEST_F(RunTest, AModelThatNoFamilyHoldsIsRefusedBeforeTraining) {
+  config.model.gated = false;  // with RMSNorm and rotary positions
+  const RunOptions o = options("run");
+  EXPECT_THROW(run(o), Error);
+  EXPECT_FALSE(std::filesystem::exists(o.out));
+}
+
+// The checkpoint named by a link or a relative path is still one of the directory's own.
+TEST_F(RunTest, ForceKeepsTheCheckpointItStartsFrom) {
+  RunOptions o = options("run");
+  run(o);
+  const Path first = CheckpointStore(o.out / "checkpoints").list().front().path;
+  std::filesystem::create_directory_symlink(first, directory / "link");
+  o.resume_from = directory / "link";
+  o.force = true;
+  EXPECT_EQ(run(o).steps, 40);
+  EXPECT_TRUE(std::filesystem::exists(first / "MANIFEST.json"));
+  EXPECT_EQ(records_of(o.out, "train").size(), 40u);
+}
+
 TEST_F(RunTest, ResumesFromAGivenCheckpoint) {
   RunOptions o = options("run");
   run(o);
@@ -215,7 +264,7 @@ TEST_F(RunTest, ResumesFromAGivenCheckpoint) {
   EXPECT_EQ(final_state(elsewhere.out), whole);
   EXPECT_EQ(records_of(elsewhere.out, "train").size(), 10u);
   elsewhere.resume_from = o.out / "nowhere";
-  EXPECT_LOAM_ERROR(run(elsewhere), ErrorCode::kBadFormat, "nowhere");
+  EXPECT_LOAM_ERROR(run(elsewhere), ErrorCode::kNotFound, "nowhere");
 }
 
 TEST_F(RunTest, SaysWhatIsWrongWithTheDataBeforeWriting) {
