@@ -13,7 +13,8 @@ void log_prob(const ExecContext&, const LogProbArgs& args) {
   for (int64_t n = 0; n < args.max.numel(); ++n) {
     const float log_sum = std::log(sum[n]);
     lse[n] = max[n] + log_sum;
-    logp[n] = targets[n] < 0 ? 0.0f : target_logit[n] - lse[n];
+    // The distance from the maximum first: both logits may be large where their difference is small.
+    logp[n] = targets[n] < 0 ? 0.0f : (target_logit[n] - max[n]) - log_sum;
     if (args.entropy) args.entropy.ptr<float>()[n] = log_sum - args.dot.ptr<float>()[n] / sum[n];
   }
 }
