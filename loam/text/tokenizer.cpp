@@ -172,6 +172,7 @@ std::string Tokenizer::fingerprint() const {
   for (const std::string& token : state_->bytes()) append_field(all, token);
   for (const SpecialToken& s : state_->specials)
     append_field(all, fmt::format("special {} {} {}", s.id, s.always, s.text));
+  append_field(all, fmt::format("bos {}", bos_id()));
   if (const BpeModel* model = bpe()) {
     append_field(all, pretokenizer_name(model->pretokenizer));
     for (size_t i = 0; i < model->merges.size(); ++i) {
