@@ -1,5 +1,6 @@
 // `loam tokenizer train|encode|decode|count|info`.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <memory>
 
 #include "apps/command.h"
@@ -18,13 +19,22 @@ void add_decode_command(CLI::App& group);
 namespace {
 
 struct TrainOptions {
-  std::vector<std::string> inputs, specials = {"<|endoftext|>"};
+  std::vector<std::string> inputs, specials;
   std::string out, pattern = "gpt2", type = "bpe", text_key = "text", separator;
   int64_t vocab_size = 8192, min_frequency = 2;
   bool force = false;
 };
 
-int train(const TrainOptions& o, const CommonFlags& flags) {
+// Shards need a token between documents, so there is one even if --special names others only.
+void add_end_of_text(std::vector<std::string>& specials) {
+  for (const char* known : {"<|endoftext|>", "</s>", "<|end_of_text|>"}) {
+    if (std::find(specials.begin(), specials.end(), known) != specials.end()) return;
+  }
+  specials.push_back("<|endoftext|>");
+}
+
+int train(TrainOptions o, const CommonFlags& flags) {
+  add_end_of_text(o.specials);
   if (o.type != "bpe") throw UsageError("--type " + o.type + ": only bpe is there");
   const Path out = o.out;
   AtomicDirectory directory(out, o.force);
@@ -112,7 +122,8 @@ void add_train(CLI::App& group) {
   c->add_option("--out", o->out, "new directory")->required();
   c->add_option("--vocab-size", o->vocab_size, "tokens, the 256 bytes and the special tokens included")
       ->capture_default_str();
-  c->add_option("--special", o->specials, "special token; may be repeated")
+  c->add_option("--special", o->specials,
+                "special token; may be repeated; <|endoftext|> is added unless an end token is among them")
       ->allow_extra_args(false)
       ->capture_default_str();
   c->add_option("--pattern", o->pattern, "how text is cut into pieces")->capture_default_str();
