@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """One training step on the CPU: loam against PyTorch, the same shapes, in one run, alternating.
 
-  bench/peers/train_cpu.py --loam build/release/apps/loam [--shape gpt2|quickstart] [--dtype f32|bf16] [--blocks 5] [--compile]
+  bench/peers/train_cpu.py --loam build/release/bin/loam [--shape gpt2|quickstart] [--dtype f32|bf16] [--blocks 5] [--compile]
 
 Both sides take random tokens, forward, cross-entropy, backward, clipping to norm 1 and AdamW. Prints the median step of each block and the ratio of medians.
 """
