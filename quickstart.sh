@@ -81,7 +81,8 @@ download() {
   [[ "$size" =~ ^[0-9]+$ && "$sum" =~ ^[0-9a-f]{64}$ ]] || die "$url: the server states no size and SHA-256; nothing was downloaded"
   echo "$url"
   echo "$size bytes, SHA-256 $sum"
-  curl -fL -C - --progress-bar -o "$file.part" "$url" || die "the download broke off; run again to go on with it"
+  # A part that is whole already only waits for its check.
+  [[ $(stat -c %s "$file.part" 2>/dev/null || echo 0) -ge $size ]] || curl -fL -C - --progress-bar -o "$file.part" "$url" || die "the download broke off; run again to go on with it"
   [[ $(stat -c %s "$file.part") -eq $size ]] || { rm -f "$file.part"; die "$file: not $size bytes; removed"; }
   echo "$sum  $file.part" | sha256sum -c --quiet || { rm -f "$file.part"; die "$file: wrong SHA-256; removed"; }
   mv "$file.part" "$file"
@@ -120,10 +121,10 @@ tokenize() {
 }
 
 train() {
-  if [[ ! -d $work/run/model ]]; then
-    $loam train --config recipes/quickstart.json --set "data.path=$work/data" --out "$work/run" --resume auto "${train_arguments[@]}"
-    [[ -d $work/run/model ]] || die "training has stopped before its end; ./quickstart.sh with the same options goes on with it"
-  fi
+  # A finished run is left as it is, a stopped one goes on.
+  local summary
+  summary=$($loam train --json --config recipes/quickstart.json --set "data.path=$work/data" --out "$work/run" --resume auto "${train_arguments[@]}")
+  [[ $summary == *'"interrupted":false'* ]] || die "training has stopped before its end; ./quickstart.sh with the same options goes on with it"
   echo "$work/run"
 }
 
