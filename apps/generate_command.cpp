@@ -40,6 +40,7 @@ void print_replies(const std::vector<TextRequest>& requests, const std::vector<T
     for (size_t i = 0; i < results.size(); ++i)
       print(fmt::format("--- {} of {}\n{}{}", i + 1, results.size(), requests[i].prompt, results[i].text));
   }
+  std::fflush(stdout);  // the text stands before the line about it
   // The first token of a reply comes from the prompt's pass.
   const auto decoded = static_cast<double>(stats.new_tokens - static_cast<int64_t>(results.size()));
   log_info("{} prompt tokens in {:.2f} s, {} new tokens{}", stats.prompt_tokens, stats.prefill_seconds,
