@@ -6,36 +6,13 @@
 #include <nlohmann/json.hpp>
 
 #include "loam/base/error.h"
+#include "loam/base/utf8.h"
 
 namespace loam {
 namespace {
 
 constexpr int kMaxDepth = 512;
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
-
-// The next character of text that should be UTF-8 (Unicode 15, table 3-7): its length, or, where the bytes at hand are
-// no character, the length of the longest part of one that they begin with (at least 1), which becomes one U+FFFD.
-struct Utf8Step {
-  int length;
-  bool valid;
-};
-
-Utf8Step utf8_step(std::string_view rest) {
-  const auto at = [&](size_t i) { return static_cast<unsigned char>(rest[i]); };
-  const unsigned char lead = at(0);
-  if (lead < 0x80) return {1, true};
-  if (lead < 0xC2 || lead > 0xF4) return {1, false};
-  const int length = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
-  // The second byte's range leaves out overlong forms, surrogates and values past U+10FFFF.
-  unsigned char low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
-  unsigned char high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
-  for (int i = 1; i < length; ++i) {
-    if (static_cast<size_t>(i) >= rest.size() || at(i) < low || at(i) > high) return {i, false};
-    low = 0x80;
-    high = 0xBF;
-  }
-  return {length, true};
-}
 
 // The value of "\uXXXX" at the front of `rest`, or -1.
 int unicode_escape(std::string_view rest) {
@@ -76,7 +53,7 @@ class Cleaner {
   void step() {
     const char c = text_[position_];
     if (static_cast<unsigned char>(c) >= 0x80) {
-      const Utf8Step character = utf8_step(text_.substr(position_));
+      const Utf8Char character = decode_utf8(text_, position_);
       if (character.valid) {
         position_ += character.length;
       } else {
@@ -218,7 +195,7 @@ void write_string(std::string_view text, std::string& out) {
   for (size_t i = 0; i < text.size();) {
     const auto c = static_cast<unsigned char>(text[i]);
     if (c >= 0x80) {
-      const Utf8Step character = utf8_step(text.substr(i));
+      const Utf8Char character = decode_utf8(text, i);
       out += character.valid ? text.substr(i, character.length) : kReplacement;
       i += character.length;
       continue;

@@ -3,7 +3,7 @@
 #include <array>
 #include <cstdint>
 
-#include "loam/text/utf8.h"
+#include "loam/base/utf8.h"
 
 namespace loam {
 namespace {

@@ -3,8 +3,8 @@
 #include <array>
 
 #include "loam/base/error.h"
+#include "loam/base/utf8.h"
 #include "loam/text/unicode.h"
-#include "loam/text/utf8.h"
 
 namespace loam {
 namespace {

@@ -7,7 +7,7 @@
 #include <tuple>
 
 #include "loam/base/error.h"
-#include "loam/text/utf8.h"
+#include "loam/base/utf8.h"
 
 namespace loam {
 namespace {

@@ -1,6 +1,6 @@
 #include "loam/text/stream_decode.h"
 
-#include "loam/text/utf8.h"
+#include "loam/base/utf8.h"
 
 namespace loam {
 

@@ -7,8 +7,8 @@
 
 #include "loam/base/error.h"
 #include "loam/base/json.h"
+#include "loam/base/utf8.h"
 #include "loam/text/tokenizer_files.h"
-#include "loam/text/utf8.h"
 #include "tests/harness/shared.h"
 
 namespace loam {

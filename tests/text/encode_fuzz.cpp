@@ -7,7 +7,7 @@
 #include "loam/base/log.h"
 #include "loam/text/stream_decode.h"
 #include "loam/text/tokenizer.h"
-#include "loam/text/utf8.h"
+#include "loam/base/utf8.h"
 
 namespace {
 

@@ -4,8 +4,8 @@
 #include <cstring>
 #include <functional>
 
+#include "loam/base/utf8.h"
 #include "loam/text/tokenizer_files.h"
-#include "loam/text/utf8.h"
 #include "tests/harness/expect_error.h"
 #include "tests/harness/shared.h"
 #include "tests/harness/temp_dir.h"

@@ -6,7 +6,7 @@
 #include <functional>
 
 #include "loam/text/stream_decode.h"
-#include "loam/text/utf8.h"
+#include "loam/base/utf8.h"
 #include "tests/harness/expect_error.h"
 #include "tests/text/text_testing.h"
 

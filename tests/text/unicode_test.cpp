@@ -1,58 +1,12 @@
-#include "loam/text/utf8.h"
+#include "loam/text/unicode.h"
 
 #include <gtest/gtest.h>
 
-#include "loam/text/unicode.h"
 #include "tests/harness/shared.h"
 #include "tests/text/text_testing.h"
 
 namespace loam {
 namespace {
-
-const std::string kFffd = "\xEF\xBF\xBD";
-
-TEST(Utf8, ReplacesMaximalSubparts) {
-  // Unicode 15.0, section 3.9, table 3-8.
-  const std::string text = "\x61\xF1\x80\x80\xE1\x80\xC2\x62\x80\x63\x80\xBF\x64";
-  EXPECT_EQ(replace_invalid_utf8(text), "a" + kFffd + kFffd + kFffd + "b" + kFffd + "c" + kFffd + kFffd + "d");
-}
-
-TEST(Utf8, SurrogatesOverlongFormsAndStrayBytesAreInvalid) {
-  // As Python's bytes.decode(errors="replace") counts them.
-  EXPECT_EQ(replace_invalid_utf8("ok\xED\xA0\x80"
-                                 "bad"),
-            "ok" + kFffd + kFffd + kFffd + "bad");
-  EXPECT_EQ(replace_invalid_utf8("\xFF\xFE"), kFffd + kFffd);
-  EXPECT_EQ(replace_invalid_utf8("\xC0\xAF"), kFffd + kFffd);
-  EXPECT_EQ(replace_invalid_utf8("\xE0\x80\xAF"), kFffd + kFffd + kFffd);
-  EXPECT_EQ(replace_invalid_utf8("\xF4\x90\x80\x80"), kFffd + kFffd + kFffd + kFffd);
-  EXPECT_EQ(replace_invalid_utf8("\xF0\x9F\x98"), kFffd);
-}
-
-TEST(Utf8, EveryCodePointComesBack) {
-  for (uint32_t c = 0; c <= 0x10FFFF; ++c) {
-    if (c >= 0xD800 && c < 0xE000) continue;
-    std::string text;
-    append_utf8(text, c);
-    const Utf8Char back = decode_utf8(text, 0);
-    ASSERT_TRUE(back.valid) << c;
-    ASSERT_EQ(back.code_point, c);
-    ASSERT_EQ(static_cast<size_t>(back.length), text.size());
-    ASSERT_EQ(text.size(), c < 0x80 ? 1u : c < 0x800 ? 2u : c < 0x10000 ? 3u : 4u);
-  }
-}
-
-TEST(Utf8, IncompleteSuffix) {
-  EXPECT_EQ(incomplete_utf8_suffix(""), 0u);
-  EXPECT_EQ(incomplete_utf8_suffix("a"), 0u);
-  EXPECT_EQ(incomplete_utf8_suffix("a\xC3"), 1u);
-  EXPECT_EQ(incomplete_utf8_suffix("a\xE4\xBD"), 2u);
-  EXPECT_EQ(incomplete_utf8_suffix("a\xF0\x9F\x98"), 3u);
-  EXPECT_EQ(incomplete_utf8_suffix("a\xF0\x9F\x98\x8A"), 0u);
-  EXPECT_EQ(incomplete_utf8_suffix("\xED\xA0"), 0u);      // never a character
-  EXPECT_EQ(incomplete_utf8_suffix("\x80\x80\x80"), 0u);  // no lead
-  EXPECT_EQ(incomplete_utf8_suffix("\xFF"), 0u);
-}
 
 TEST(Unicode, ClassesOfKnownCharacters) {
   for (const uint32_t c : {0x41u, 0x7Au, 0xAAu, 0xE9u, 0x2B0u, 0x4F60u, 0xAC00u, 0x10400u, 0x323AFu}) {

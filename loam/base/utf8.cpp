@@ -1,4 +1,4 @@
-#include "loam/text/utf8.h"
+#include "loam/base/utf8.h"
 
 namespace loam {
 namespace {
