@@ -1,10 +1,11 @@
-// `loam bench train`: measures against the machine's own ceilings.
+// `loam bench train|kernels`: measures against the machine's own ceilings.
 #include <CLI/CLI.hpp>
 #include <memory>
 
-#include "apps/command.h"
+#include "apps/commands.h"
+#include "apps/options.h"
+#include "bench/kernels_bench.h"
 #include "bench/train_bench.h"
-#include "loam/base/progress.h"
 
 namespace loam {
 namespace {
@@ -16,7 +17,7 @@ struct Options {
 };
 
 int bench(const Options& o, const CommonFlags& flags) {
-  TrainConfig config = read_train_config(o.config, o.settings);
+  TrainConfig config = read_train_config(o.config, typed_settings(o.settings));
   if (config.model.vocab_size == 0) config.model.vocab_size = 8192;
   config.optimizer.warmup_steps = std::min(config.optimizer.warmup_steps, config.steps);
   config = derive(config);
@@ -41,6 +42,35 @@ int bench(const Options& o, const CommonFlags& flags) {
   return 0;
 }
 
+struct KernelsOptions {
+  std::string dtype = "f32", only;
+  double seconds = 0.3;
+};
+
+// One line for each kernel.
+int bench_kernels(const KernelsOptions& o, const CommonFlags& flags) {
+  const ExecResources exec = make_exec_resources({}, flags.threads);
+  bench_kernels(exec.context, {parse_dtype(o.dtype), o.only, o.seconds}, [&](const KernelsBenchResult& r) {
+    Json report;
+    report["bench"] = "kernels";
+    report["version"] = program_version();
+    report["threads"] = flags.threads;
+    report["dtype"] = o.dtype;
+    report["op"] = r.op;
+    report["variant"] = r.variant;
+    report["median_seconds"] = r.median_seconds;
+    report["best_seconds"] = r.best_seconds;
+    report["flops_per_second"] = r.flops / r.median_seconds;
+    report["bytes_per_second"] = r.bytes / r.median_seconds;
+    report["calls"] = r.calls;
+    print(flags.json ? report.dump()
+                     : fmt::format("{:<20} {:<6} {:10.1f} us {:8.1f} GFLOP/s {:6.1f} GB/s", r.op, r.variant,
+                                   r.median_seconds * 1e6, r.flops / r.median_seconds * 1e-9,
+                                   r.bytes / r.median_seconds * 1e-9));
+  });
+  return 0;
+}
+
 }  // namespace
 
 void add_bench_commands(CLI::App& app) {
@@ -51,8 +81,16 @@ void add_bench_commands(CLI::App& app) {
                             [o](const CommonFlags& flags) { return bench(*o, flags); });
   c->add_option("--config", o->config, "recipe or file (default: the defaults)");
   c->add_option("--set", o->settings, "change a setting: key.sub=value")->take_all();
-  c->add_option("--steps", o->steps, "timed steps")->check(CLI::PositiveNumber)->capture_default_str();
-  c->add_option("--device", o->device, "where to run")->capture_default_str();
+  add_integer(*c, "--steps", o->steps, "timed steps", 1, 1 << 20);
+  add_device(*c, o->device);
+
+  auto k = std::make_shared<KernelsOptions>();
+  c = add_command(*group, "kernels", "Time of each kernel of a step, at the sizes of GPT-2 124M",
+                  "loam bench kernels --dtype bf16 --only layer_norm",
+                  [k](const CommonFlags& flags) { return bench_kernels(*k, flags); });
+  add_dtype(*c, k->dtype, "compute dtype");
+  c->add_option("--only", k->only, "kernels whose name begins so");
+  add_number(*c, "--seconds", k->seconds, "for each kernel, at least", 0, 3600, true);
 }
 
 }  // namespace loam

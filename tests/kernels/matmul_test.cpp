@@ -56,12 +56,15 @@ struct Problem {
   // The result, and the norm-wise scale of its error: the sum of absolute values.
   std::pair<Values, Values> reference() const {
     Values value, size;
+    const Values as = a.values(), bs = b.values();
+    const int64_t a_row = test.transpose_a ? 1 : test.K, a_k = test.transpose_a ? test.M : 1;
+    const int64_t b_column = test.transpose_b ? test.K : 1, b_k = test.transpose_b ? 1 : test.N;
     for (int64_t m = 0; m < test.M; ++m) {
       for (int64_t n = 0; n < test.N; ++n) {
+        const double *from_a = as.data() + m * a_row, *from_b = bs.data() + n * b_column;
         double sum = 0, all = 0;
         for (int64_t k = 0; k < test.K; ++k) {
-          const double term =
-              (test.transpose_a ? a.get(k, m) : a.get(m, k)) * (test.transpose_b ? b.get(n, k) : b.get(k, n));
+          const double term = from_a[k * a_k] * from_b[k * b_k];
           sum += term;
           all += std::abs(term);
         }
