@@ -182,7 +182,7 @@ void AtomicFile::commit() {
 AtomicDirectory::AtomicDirectory(Path path, bool replace)
     : path_(without_trailing_slash(std::move(path))), replace_(replace) {
   if (!replace_ && fs::exists(fs::symlink_status(path_))) {
-    fail(ErrorCode::kAlreadyExists, "{}: already exists", path_.string());
+    fail(ErrorCode::kAlreadyExists, "{}: already exists (--force replaces it)", path_.string());
   }
   std::error_code error;
   fs::create_directories(parent_of(path_), error);

@@ -363,6 +363,35 @@ Json& Json::operator[](std::string_view key) {
   return as_object().emplace_back(std::string(key), Json()).second;
 }
 
+namespace {
+
+// Recursion is bounded by the depth of the value.
+bool prepend_path(const Json& whole, const Json& part, std::string& path) {
+  if (&whole == &part) return true;
+  if (whole.is_array()) {
+    for (size_t i = 0; i < whole.as_array().size(); ++i) {
+      if (!prepend_path(whole.as_array()[i], part, path)) continue;
+      path.insert(0, fmt::format("[{}]{}", i, path.empty() || path[0] == '[' ? "" : "."));
+      return true;
+    }
+  } else if (whole.is_object()) {
+    for (const auto& [key, value] : whole.as_object()) {
+      if (!prepend_path(value, part, path)) continue;
+      path.insert(0, key + (path.empty() || path[0] == '[' ? "" : "."));
+      return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+std::string Json::path_of(const Json& part) const {
+  std::string path;
+  prepend_path(*this, part, path);
+  return path;
+}
+
 std::string Json::dump(int indent) const {
   std::string out;
   Writer(indent, out).write(*this);

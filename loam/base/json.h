@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -27,6 +28,7 @@ class Json {
   Json(std::string value) : value_(std::move(value)) {}
   Json(Array value) : value_(std::move(value)) {}
   Json(Object value) : value_(std::move(value)) {}
+  Json(const std::optional<double>& value) : Json(value ? Json(*value) : Json()) {}
   static Json array() { return Json(Array{}); }
   static Json object() { return Json(Object{}); }
 
@@ -58,6 +60,8 @@ class Json {
   const Json* find(std::string_view key) const;
   const Json& at(std::string_view key) const;
   Json& operator[](std::string_view key);
+  // Where the value `part` stands in this one, for messages: "model.merges[3]"; "" for itself or what is no part of it.
+  std::string path_of(const Json& part) const;
   void push_back(Json value) { as_array().push_back(std::move(value)); }
 
   // Shortest form that reads back equal; `indent` < 0 means one line. Infinities and NaN, which JSON lacks, become

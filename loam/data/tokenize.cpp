@@ -101,11 +101,11 @@ class ItemReader {
 };
 
 // Cuts a long text at places where the pieces have the same ids alone as together, if the tokenizer has such places.
-void cut_pieces(Item& item, bool may_cut) {
+void cut_pieces(Item& item, const Tokenizer& tokenizer) {
   const std::string_view text = item.text;
   size_t begin = 0;
-  for (size_t end = kPartBytes; may_cut && end < text.size(); ++end) {
-    if (!is_independent_cut(text, end)) continue;
+  for (size_t end = kPartBytes; tokenizer.bpe() && end < text.size(); ++end) {
+    if (!tokenizer.is_independent_cut(text, end)) continue;
     item.pieces.push_back(text.substr(begin, end - begin));
     begin = end;
     end += kPartBytes;
@@ -118,7 +118,7 @@ struct Batch {
   std::vector<Item> items;
   std::vector<std::pair<size_t, size_t>> work;  // (item, piece)
 
-  void read(ItemReader& reader, int64_t bytes, bool may_cut) {
+  void read(ItemReader& reader, int64_t bytes, const Tokenizer& tokenizer) {
     items.clear();
     work.clear();
     Item item;
@@ -127,7 +127,7 @@ struct Batch {
       items.push_back(std::exchange(item, Item()));
     }
     for (size_t i = 0; i < items.size(); ++i) {
-      cut_pieces(items[i], may_cut);  // only now: the texts no longer move
+      cut_pieces(items[i], tokenizer);  // only now: the texts no longer move
       for (size_t p = 0; p < items[i].pieces.size(); ++p) work.emplace_back(i, p);
     }
   }
@@ -219,14 +219,13 @@ void run_pipeline(const Tokenizer& tokenizer, const TokenizeOptions& options, It
   int64_t shown = 0;
   Batch done, current, next;
   const int64_t batch_bytes = kBatchBytes * options.threads;
-  const bool may_cut = tokenizer.bpe() != nullptr;
-  current.read(reader, batch_bytes, may_cut);
+  current.read(reader, batch_bytes, tokenizer);
   while (!current.items.empty() || !done.items.empty()) {
     parallel_tasks(options.threads, static_cast<int64_t>(current.work.size()) + 1, [&](int64_t index, int) {
       check_interrupt();
       if (index == 0) {
         for (const Item& item : done.items) writer.add(item);
-        if (!current.items.empty()) next.read(reader, batch_bytes, may_cut);
+        if (!current.items.empty()) next.read(reader, batch_bytes, tokenizer);
         return;
       }
       const auto [item, piece] = current.work[static_cast<size_t>(index - 1)];

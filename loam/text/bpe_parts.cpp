@@ -13,8 +13,10 @@ std::vector<std::pair<std::string, int32_t>> read_vocab(const Json& vocab, std::
   std::vector<std::pair<std::string, int32_t>> entries;
   std::unordered_set<std::string_view> names;
   std::unordered_set<int64_t> ids;
+  if (!vocab.is_object()) fail(ErrorCode::kBadFormat, "{}: the vocabulary is not an object of tokens and ids", source);
   const int64_t limit = 2 * static_cast<int64_t>(vocab.as_object().size()) + 65536;
   for (const auto& [token, value] : vocab.as_object()) {
+    if (!value.is_int()) fail(ErrorCode::kBadFormat, "{}: the id of token \"{}\" is {}", source, token, value.dump());
     const int64_t id = value.as_int();
     if (id < 0 || id >= limit) {
       fail(ErrorCode::kBadFormat, "{}: token \"{}\" has the id {}, out of proportion to {} tokens", source, token, id,

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "loam/base/error.h"
 #include "loam/base/json.h"
 #include "loam/text/tokenizer.h"
 
@@ -16,6 +17,8 @@ struct BpeParts {
   std::vector<std::pair<std::string, int32_t>> vocab;
   std::vector<std::pair<std::string, std::string>> merges;
 };
+
+// `source` names the file in all errors here.
 
 // The member list {"token": id, ...}. Error{kBadFormat}: an id that is no number, negative, or so large that most ids
 // would have no token; two tokens with one id; one token twice.
@@ -27,6 +30,16 @@ std::pair<std::string, std::string> split_merge(std::string_view text, std::stri
 // Tokens that are among `specials` stand for their own text, the others for the bytes behind the alphabet.
 // Error{kBadFormat} for a merge of unknown tokens.
 BpeModel assemble_bpe(const BpeParts& parts, std::vector<SpecialToken> specials, std::string_view source);
+
+// The tokenizer of a model that a file gave.
+template <class Model>
+Tokenizer make_tokenizer(Model model, std::string_view source) {
+  try {
+    return Tokenizer(std::move(model));
+  } catch (const Error& error) {
+    fail(error.code(), "{}: {}", source, error.what());
+  }
+}
 
 // The other direction. Error{kInvalidArgument} if two tokens would be written alike.
 BpeParts disassemble_bpe(const BpeModel& model);

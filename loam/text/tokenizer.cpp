@@ -36,6 +36,10 @@ std::vector<SpecialToken> ordinary_only(const std::vector<SpecialToken>& special
   return kept;
 }
 
+size_t byte_pair(char left, char right) {
+  return size_t{256} * static_cast<unsigned char>(left) + static_cast<unsigned char>(right);
+}
+
 std::vector<bool> control_flags(size_t size, const std::vector<SpecialToken>& specials) {
   std::vector<bool> flags(size, false);
   for (const SpecialToken& s : specials) flags[s.id] = !s.always;
@@ -79,6 +83,9 @@ Tokenizer::State::State(BpeModel model)
     fail(ErrorCode::kBadFormat, "tokenizer: first token {} of {} tokens", bpe->bos_id, size);
   }
   control = control_flags(bpe->tokens.size(), specials);
+  for (const SpecialToken& s : specials) {
+    for (size_t i = 1; s.always && i < s.text.size(); ++i) inside_added.set(byte_pair(s.text[i - 1], s.text[i]));
+  }
 }
 
 Tokenizer::State::State(SpmModel model)
@@ -134,6 +141,11 @@ void Tokenizer::encode(std::string_view text, const SpecialPolicy& policy, std::
 }
 
 int64_t Tokenizer::count(std::string_view text) const { return static_cast<int64_t>(encode(text).size()); }
+
+bool Tokenizer::is_independent_cut(std::string_view text, size_t position) const {
+  return state_->bpe && loam::is_independent_cut(text, position) &&
+         !state_->inside_added[byte_pair(text[position - 1], text[position])];
+}
 
 std::string Tokenizer::decode(std::span<const int32_t> ids) const {
   std::string out;

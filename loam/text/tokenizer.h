@@ -84,6 +84,9 @@ class Tokenizer {
   std::vector<int32_t> encode(std::string_view text, const SpecialPolicy& policy = SpecialPolicy::none()) const;
   void encode(std::string_view text, const SpecialPolicy& policy, std::vector<int32_t>& out) const;  // appends
   int64_t count(std::string_view text) const;
+  // True only where the text before and the text from `position` on, encoded without special tokens each for itself,
+  // have the ids of the whole: 0 < position < text.size(). Looks at two bytes; never true for a SentencePiece model.
+  bool is_independent_cut(std::string_view text, size_t position) const;
 
   // The bytes of the tokens one after the other; these may end inside a character. Error{kInvalidArgument} for an id
   // that has no token.

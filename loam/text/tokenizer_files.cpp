@@ -1,5 +1,7 @@
 #include "loam/text/tokenizer_files.h"
 
+#include <fmt/format.h>
+
 #include <bit>
 #include <cstring>
 #include <unordered_set>
@@ -31,15 +33,15 @@ Tokenizer load_gpt2_pair(const Path& vocab_path, const Path& merges_path) {
   BpeParts parts{read_vocab(Json::parse(read_file(vocab_path, kMaxFileBytes), source), source), {}};
   const std::string merges = read_file(merges_path, kMaxFileBytes);
   std::string_view rest = merges;
-  for (bool first = true; !rest.empty(); first = false) {
+  for (int64_t number = 1; !rest.empty(); ++number) {
     const size_t end = rest.find('\n');
     std::string_view line = rest.substr(0, end);
     rest.remove_prefix(end == std::string_view::npos ? rest.size() : end + 1);
     if (line.ends_with('\r')) line.remove_suffix(1);
-    if (line.empty() || (first && line.starts_with("#version"))) continue;
-    parts.merges.push_back(split_merge(line, merges_path.string()));
+    if (line.empty() || (number == 1 && line.starts_with("#version"))) continue;
+    parts.merges.push_back(split_merge(line, fmt::format("{}:{}", merges_path.string(), number)));
   }
-  return Tokenizer(assemble_bpe(parts, unmade_tokens(parts, source), source));
+  return make_tokenizer(assemble_bpe(parts, unmade_tokens(parts, source), source), source);
 }
 
 // Bytes of a file, taken from the front with their lengths checked.
@@ -99,7 +101,7 @@ Tokenizer load_llama2c_tokenizer(const Path& path, int64_t vocab_size) {
     fail(ErrorCode::kBadFormat, "{}: {} tokens, fewer than control and byte tokens need", source, model.tokens.size());
   trim_control_token(model.tokens[model.bos_id]);
   trim_control_token(model.tokens[model.eos_id]);
-  return Tokenizer(std::move(model));
+  return make_tokenizer(std::move(model), source);
 }
 
 Tokenizer load_tokenizer(const Path& path) {

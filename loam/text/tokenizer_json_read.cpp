@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <unordered_set>
 
 #include "loam/base/error.h"
 #include "loam/base/json.h"
@@ -28,7 +29,7 @@ std::string without_space_mark(std::string_view token) {
 
 class Reader {
  public:
-  Reader(std::string_view text, std::string_view source) : source_(source), root_(Json::parse(text, source)) {}
+  Reader(std::string_view file, std::string_view source) : source_(source), root_(Json::parse(file, source)) {}
   Tokenizer read();
 
  private:
@@ -36,17 +37,39 @@ class Reader {
   [[noreturn]] void refuse(fmt::format_string<Args...> format, Args&&... args) const {
     fail(ErrorCode::kBadFormat, "{}: {}", source_, fmt::format(format, std::forward<Args>(args)...));
   }
+  // What `get` takes from a part of the file; its errors name the place.
+  template <class Get>
+  decltype(auto) take(const Json& part, const Get& get) const {
+    try {
+      return get(part);
+    } catch (const Error& error) {
+      const std::string place = root_.path_of(part);
+      refuse("{}{}{}", place, place.empty() ? "" : ": ", error.what());
+    }
+  }
+  const std::string& text(const Json& part) const {
+    return take(part, [](const Json& p) -> const std::string& { return p.as_string(); });
+  }
+  int64_t number(const Json& part) const {
+    return take(part, [](const Json& p) { return p.as_int(); });
+  }
+  const Json::Array& list(const Json& part) const {
+    return take(part, [](const Json& p) -> const Json::Array& { return p.as_array(); });
+  }
+  const Json& at(const Json& object, std::string_view key) const {
+    return take(object, [key](const Json& o) -> const Json& { return o.at(key); });
+  }
   // A member that is absent or null counts as not given.
-  static const Json* given(const Json& object, std::string_view key) {
-    const Json* value = object.find(key);
+  const Json* given(const Json& object, std::string_view key) const {
+    const Json* value = take(object, [key](const Json& o) { return o.find(key); });
     return value && !value->is_null() ? value : nullptr;
   }
-  static bool flag(const Json& object, std::string_view key, bool otherwise) {
+  bool flag(const Json& object, std::string_view key, bool otherwise) const {
     const Json* value = given(object, key);
-    return value ? value->as_bool() : otherwise;
+    return value ? take(*value, [](const Json& v) { return v.as_bool(); }) : otherwise;
   }
-  static std::string type_of(const Json& object) { return object.at("type").as_string(); }
-  std::vector<const Json*> flatten(std::string_view part, std::string_view list) const;
+  const std::string& type_of(const Json& object) const { return text(at(object, "type")); }
+  std::vector<const Json*> flatten(std::string_view part, std::string_view members) const;
 
   void check_model() const;
   void check_byte_level(const Json& step, bool use_regex) const;
@@ -65,12 +88,12 @@ class Reader {
 };
 
 // The steps of a part of the file ("normalizer", ...): none, one, or the members of a Sequence.
-std::vector<const Json*> Reader::flatten(std::string_view part, std::string_view list) const {
+std::vector<const Json*> Reader::flatten(std::string_view part, std::string_view members) const {
   const Json* value = given(root_, part);
   if (!value) return {};
   if (type_of(*value) != "Sequence") return {value};
   std::vector<const Json*> steps;
-  for (const Json& step : value->at(list).as_array()) steps.push_back(&step);
+  for (const Json& step : list(at(*value, members))) steps.push_back(&step);
   return steps;
 }
 
@@ -78,22 +101,23 @@ Tokenizer Reader::read() {
   check_model();
   if (given(root_, "truncation")) refuse("truncation is not supported");
   const bool byte_level = given(root_, "pre_tokenizer") != nullptr;
-  if (byte_level) return Tokenizer(read_bpe());
-  if (!flag(root_.at("model"), "byte_fallback", false))
+  if (byte_level) return make_tokenizer(read_bpe(), source_);
+  if (!flag(at(root_, "model"), "byte_fallback", false))
     refuse("a BPE without byte-level pre_tokenizer and without byte_fallback is not supported");
-  return Tokenizer(read_spm());
+  return make_tokenizer(read_spm(), source_);
 }
 
 void Reader::check_model() const {
-  const Json& model = root_.at("model");
+  const Json& model = at(root_, "model");
   const Json* type = given(model, "type");
-  if (type && type->as_string() != "BPE") refuse("model type \"{}\" is not supported (only BPE)", type->as_string());
-  if (const Json* dropout = given(model, "dropout"); dropout && dropout->as_double() != 0)
+  if (type && text(*type) != "BPE") refuse("model type \"{}\" is not supported (only BPE)", text(*type));
+  const Json* dropout = given(model, "dropout");
+  if (dropout && take(*dropout, [](const Json& d) { return d.as_double(); }) != 0)
     refuse("BPE dropout is not supported");
   if (flag(model, "ignore_merges", false)) refuse("ignore_merges is not supported");
   for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
     const Json* value = given(model, key);
-    if (value && !value->as_string().empty()) refuse("{} \"{}\" is not supported", key, value->as_string());
+    if (value && !text(*value).empty()) refuse("{} \"{}\" is not supported", key, text(*value));
   }
 }
 
@@ -115,11 +139,11 @@ void Reader::check_byte_level_pre_tokenizer() const {
   if (steps.size() == 1) return check_byte_level(*steps[0], true);
   if (steps.size() != 2 || type_of(*steps[0]) != "Split") refuse("this sequence of pre_tokenizers is not supported");
   const Json& split = *steps[0];
-  const Json* regex = split.at("pattern").find("Regex");
-  if (!regex || regex->as_string() != pretokenizer_pattern(Pretokenizer::kGpt2)) {
-    refuse("the split pattern {} is not supported", split.at("pattern").dump());
+  const Json* regex = given(at(split, "pattern"), "Regex");
+  if (!regex || text(*regex) != pretokenizer_pattern(Pretokenizer::kGpt2)) {
+    refuse("the split pattern {} is not supported", at(split, "pattern").dump());
   }
-  if (split.at("behavior").as_string() != "Isolated" || flag(split, "invert", false)) {
+  if (text(at(split, "behavior")) != "Isolated" || flag(split, "invert", false)) {
     refuse("a Split other than Isolated is not supported");
   }
   check_byte_level(*steps[1], false);
@@ -127,36 +151,39 @@ void Reader::check_byte_level_pre_tokenizer() const {
 
 std::vector<SpecialToken> Reader::read_added() const {
   std::vector<SpecialToken> added;
-  const Json* list = given(root_, "added_tokens");
-  if (!list) return added;
-  const int64_t limit =
-      2 * static_cast<int64_t>(root_.at("model").at("vocab").as_object().size() + list->as_array().size()) + 65536;
-  for (const Json& token : list->as_array()) {
-    const std::string& text = token.at("content").as_string();
-    const int64_t id = token.at("id").as_int();
+  const Json* entries = given(root_, "added_tokens");
+  if (!entries) return added;
+  const Json& vocab = at(at(root_, "model"), "vocab");
+  const int64_t limit = 2 * static_cast<int64_t>(vocab.as_object().size() + list(*entries).size()) + 65536;
+  std::unordered_set<std::string_view> texts;
+  std::unordered_set<int64_t> ids;
+  for (const Json& token : list(*entries)) {
+    const std::string& content = text(at(token, "content"));
+    const int64_t id = number(at(token, "id"));
     for (const char* key : {"single_word", "lstrip", "rstrip"}) {
-      if (flag(token, key, false)) refuse("added token \"{}\": {} is not supported", text, key);
+      if (flag(token, key, false)) refuse("added token \"{}\": {} is not supported", content, key);
     }
-    if (text.empty()) refuse("the added token {} is empty", id);
+    if (content.empty()) refuse("the added token {} is empty", id);
     if (id < 0 || id >= limit)
-      refuse("added token \"{}\" has the id {}, out of proportion to the vocabulary", text, id);
-    const auto clash = [&](const SpecialToken& s) { return s.id == id || s.text == text; };
-    if (std::any_of(added.begin(), added.end(), clash)) refuse("added token \"{}\" ({}) is there twice", text, id);
-    added.push_back({text, static_cast<int32_t>(id), !flag(token, "special", false)});
+      refuse("added token \"{}\" has the id {}, out of proportion to the vocabulary", content, id);
+    if (!texts.insert(content).second || !ids.insert(id).second)
+      refuse("added token \"{}\" ({}) is there twice", content, id);
+    added.push_back({content, static_cast<int32_t>(id), !flag(token, "special", false)});
   }
   return added;
 }
 
 BpeParts Reader::read_parts() const {
-  const Json& model = root_.at("model");
-  BpeParts parts{read_vocab(model.at("vocab"), source_), {}};
-  for (const Json& merge : model.at("merges").as_array()) {
+  const Json& model = at(root_, "model");
+  BpeParts parts{read_vocab(at(model, "vocab"), source_ + ": model.vocab"), {}};
+  const std::string place = source_ + ": model.merges";
+  for (const Json& merge : list(at(model, "merges"))) {
     if (merge.is_string()) {
-      parts.merges.push_back(split_merge(merge.as_string(), source_));
+      parts.merges.push_back(split_merge(merge.as_string(), place));
       continue;
     }
-    if (merge.as_array().size() != 2) refuse("{} is not a merge of two tokens", merge.dump());
-    parts.merges.emplace_back(merge.as_array()[0].as_string(), merge.as_array()[1].as_string());
+    if (list(merge).size() != 2) refuse("{} is not a merge of two tokens", merge.dump());
+    parts.merges.emplace_back(text(list(merge)[0]), text(list(merge)[1]));
   }
   return parts;
 }
@@ -167,12 +194,12 @@ int32_t Reader::read_bos() const {
   for (const Json* step : flatten("post_processor", "processors")) {
     if (type_of(*step) == "ByteLevel") continue;
     if (type_of(*step) != "TemplateProcessing") refuse("post_processor \"{}\" is not supported", type_of(*step));
-    const Json::Array& single = step->at("single").as_array();
-    const Json* first = single.empty() ? nullptr : single[0].find("SpecialToken");
+    const Json::Array& single = list(at(*step, "single"));
+    const Json* first = single.empty() ? nullptr : given(single[0], "SpecialToken");
     if (!first) continue;
-    const Json::Array& ids = step->at("special_tokens").at(first->at("id").as_string()).at("ids").as_array();
+    const Json::Array& ids = list(at(at(at(*step, "special_tokens"), text(at(*first, "id"))), "ids"));
     if (ids.size() != 1) refuse("a template token of {} ids is not supported", ids.size());
-    const int64_t id = ids[0].as_int();
+    const int64_t id = number(ids[0]);
     if (id < 0 || id > INT32_MAX) refuse("template token id {}", id);
     bos = static_cast<int32_t>(id);
   }
@@ -189,7 +216,7 @@ BpeModel Reader::read_bpe() const {
   const std::vector<SpecialToken> added = read_added();
   std::map<std::string_view, int32_t> vocab(parts.vocab.begin(), parts.vocab.end());
   std::map<int32_t, std::string_view> names;
-  for (const auto& [text, id] : parts.vocab) names.emplace(id, text);
+  for (const auto& [token, id] : parts.vocab) names.emplace(id, token);
   for (const SpecialToken& token : added) {
     const auto by_text = vocab.find(token.text);
     if (by_text != vocab.end() && by_text->second != token.id) {
@@ -210,10 +237,10 @@ bool Reader::read_spm_normalizer() const {
   bool prepend = false, replace = false;
   for (const Json* step : flatten("normalizer", "normalizers")) {
     const std::string type = type_of(*step);
-    if (type == "Prepend" && !prepend && !replace && step->at("prepend").as_string() == kSpaceMark) {
+    if (type == "Prepend" && !prepend && !replace && text(at(*step, "prepend")) == kSpaceMark) {
       prepend = true;
-    } else if (type == "Replace" && !replace && step->at("content").as_string() == kSpaceMark &&
-               step->at("pattern").find("String") && step->at("pattern").at("String").as_string() == " ") {
+    } else if (type == "Replace" && !replace && text(at(*step, "content")) == kSpaceMark &&
+               given(at(*step, "pattern"), "String") && text(at(at(*step, "pattern"), "String")) == " ") {
       replace = true;
     } else {
       refuse("normalizer {} is not supported with a SentencePiece model", step->dump());
@@ -237,17 +264,17 @@ SpmModel Reader::read_spm() const {
   check_spm_decoder();
   const BpeParts parts = read_parts();
   std::map<std::string_view, int32_t> ids(parts.vocab.begin(), parts.vocab.end());
-  const auto id_or_none = [&](std::string_view text) { return ids.contains(text) ? ids.at(text) : -1; };
+  const auto id_or_none = [&](std::string_view token) { return ids.contains(token) ? ids.at(token) : -1; };
   int32_t size = 0;
-  for (const auto& [text, id] : parts.vocab) size = std::max(size, id + 1);
+  for (const auto& [token, id] : parts.vocab) size = std::max(size, id + 1);
   model.tokens.resize(size);
   model.scores.resize(size);
-  for (const auto& [text, id] : parts.vocab) {
-    if (text.find(' ') != std::string::npos) refuse("token {} of a SentencePiece model holds a space", id);
-    model.tokens[id] = without_space_mark(text);
+  for (const auto& [token, id] : parts.vocab) {
+    if (token.find(' ') != std::string::npos) refuse("token {} of a SentencePiece model holds a space", id);
+    model.tokens[id] = without_space_mark(token);
   }
-  const Json* unknown = given(root_.at("model"), "unk_token");
-  model.unknown_id = unknown ? id_or_none(unknown->as_string()) : -1;
+  const Json* unknown = given(at(root_, "model"), "unk_token");
+  model.unknown_id = unknown ? id_or_none(text(*unknown)) : -1;
   model.bos_id = id_or_none("<s>");
   model.eos_id = id_or_none("</s>");
   model.first_byte_id = id_or_none("<0x00>");
@@ -290,6 +317,14 @@ void Reader::check_spm_merges(const SpmModel& model, const std::vector<Merge>& l
 
 }  // namespace
 
-Tokenizer parse_tokenizer_json(std::string_view text, std::string_view source) { return Reader(text, source).read(); }
+Tokenizer parse_tokenizer_json(std::string_view text, std::string_view source) {
+  Reader reader(text, source);
+  try {
+    return reader.read();
+  } catch (const Error& error) {  // a member that is missing or of another kind
+    if (std::string_view(error.what()).starts_with(source)) throw;
+    fail(ErrorCode::kBadFormat, "{}: {}", source, error.what());
+  }
+}
 
 }  // namespace loam

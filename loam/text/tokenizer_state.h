@@ -1,6 +1,7 @@
 // The inside of Tokenizer, for the files that implement it.
 #pragma once
 
+#include <bitset>
 #include <optional>
 #include <string>
 #include <vector>
@@ -25,6 +26,7 @@ struct Tokenizer::State {
   std::vector<bool> control;  // by id
   EncodeTables tables;
   SpecialMatcher match_none, match_all;
+  std::bitset<65536> inside_added;  // 256 * byte + next byte: neighbours inside an added token that is always matched
 };
 
 }  // namespace loam

@@ -127,7 +127,7 @@ TEST(AtomicDirectory, ReplacesOnlyWhenAsked) {
   const Path path = dir / "out";
   std::filesystem::create_directory(path);
   std::ofstream(path / "old") << "1";
-  EXPECT_LOAM_ERROR(AtomicDirectory{path}, ErrorCode::kAlreadyExists, "/out: already exists");
+  EXPECT_LOAM_ERROR(AtomicDirectory{path}, ErrorCode::kAlreadyExists, "/out: already exists (--force replaces it)");
   AtomicDirectory directory(path, true);
   write_file_atomic(directory.path() / "new", "2");
   EXPECT_TRUE(std::filesystem::exists(path / "old"));

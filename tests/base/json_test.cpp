@@ -167,6 +167,15 @@ TEST(Json, WrittenStringsAreAlwaysJson) {
   EXPECT_EQ(Json("\xFF\xC3\xA9").dump(), "\"" + kR + "\xC3\xA9\"");
 }
 
+TEST(Json, PathsOfParts) {
+  const Json json = Json::parse(R"({"model": {"merges": [["a", "b"], "c"]}, "list": [[1]]})");
+  EXPECT_EQ(json.path_of(json), "");
+  EXPECT_EQ(json.path_of(json.at("model").at("merges")), "model.merges");
+  EXPECT_EQ(json.path_of(json.at("model").at("merges").as_array()[0].as_array()[1]), "model.merges[0][1]");
+  EXPECT_EQ(json.path_of(json.at("list").as_array()[0]), "list[0]");
+  EXPECT_EQ(json.path_of(Json(1)), "");
+}
+
 TEST(Json, WrongKindsAreNamed) {
   EXPECT_LOAM_ERROR(Json(1).as_string(), ErrorCode::kBadFormat, "expected a string, found an integer");
   EXPECT_LOAM_ERROR(Json("x").as_object(), ErrorCode::kBadFormat, "expected an object, found a string");

@@ -181,6 +181,26 @@ TEST_F(Tokenize, ByteEqualForAnyNumberOfThreads) {
   EXPECT_TRUE(ids == tokenizer_.encode(texts[100]));
 }
 
+// A long document is encoded in parts, which never cut an added token, whatever white space is in it.
+TEST_F(Tokenize, PartsOfALongDocumentKeepAddedTokensWhole) {
+  BpeModel model = *tokenizer_.bpe();
+  for (const char* text : {"the end\nof it", "a b"}) {
+    model.specials.push_back({text, static_cast<int32_t>(model.tokens.size()), true});
+    model.tokens.emplace_back(text);
+  }
+  tokenizer_ = Tokenizer(std::move(model));
+  std::string text;
+  while (text.size() < 1'500'000) text += "the end\nof ita b";
+  text += "x y";
+  run(file("d.txt", text), "out", 0, 2);
+  const TokenSet set(directory_ / "out" / "train");
+  std::vector<int32_t> ids(static_cast<size_t>(set.tokens()));
+  set.read(0, ids);
+  ids.pop_back();
+  EXPECT_EQ(std::count(ids.begin(), ids.end(), 259), static_cast<int64_t>(text.size() / 16));
+  EXPECT_TRUE(ids == tokenizer_.encode(text));
+}
+
 TEST_F(Tokenize, TheSplitFollowsTheTextNotTheOrder) {
   Texts texts = random_texts(4000, 3);
   std::sort(texts.begin(), texts.end());

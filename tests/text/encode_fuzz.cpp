@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "loam/base/log.h"
+#include "loam/base/utf8.h"
 #include "loam/text/stream_decode.h"
 #include "loam/text/tokenizer.h"
-#include "loam/base/utf8.h"
 
 namespace {
 

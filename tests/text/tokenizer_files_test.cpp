@@ -1,6 +1,7 @@
 #include "loam/text/tokenizer_files.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <functional>
 
@@ -113,6 +114,40 @@ TEST(TokenizerFiles, WhatWouldChangeIdsIsRefused) {
     EXPECT_LOAM_ERROR(parse_tokenizer_json(file.dump(), "some/tokenizer.json"), ErrorCode::kBadFormat,
                       "some/tokenizer.json");
   };
+  // A member of the wrong kind, or none: the place is named.
+  refused([](Json& f) { f = Json::object(); }, "missing key 'model'");
+  refused([](Json& f) { f = Json::Array{1}; }, "expected an object, found an array");
+  refused([](Json& f) { f["model"] = 3; }, "model: expected an object, found an integer");
+  refused([](Json& f) { f["model"] = Json::object(); }, "model: missing key 'vocab'");
+  refused([](Json& f) { f["model"]["type"] = 3; }, "model.type: expected a string");
+  refused([](Json& f) { f["model"]["dropout"] = "x"; }, "model.dropout: expected a number");
+  refused([](Json& f) { f["model"]["ignore_merges"] = 1; }, "model.ignore_merges: expected a boolean");
+  refused([](Json& f) { f["model"]["vocab"] = Json::Array{"a"}; }, "model.vocab: the vocabulary is not an object");
+  refused([](Json& f) { f["model"]["vocab"]["zz"] = "7"; }, "model.vocab: the id of token \"zz\" is \"7\"");
+  refused([](Json& f) { f["model"]["merges"] = Json::object(); }, "model.merges: expected an array");
+  refused([](Json& f) { f["model"]["merges"].as_array()[1] = 5; },
+          "model.merges[1]: expected an array, found an integer");
+  refused(
+      [](Json& f) {
+        f["model"]["merges"].as_array()[1] = Json::Array{"a", 1};
+      },
+      "model.merges[1][1]: expected a string");
+  refused([](Json& f) { f["pre_tokenizer"] = "ByteLevel"; }, "pre_tokenizer: expected an object, found a string");
+  refused([](Json& f) { f["pre_tokenizer"] = Json::object(); }, "pre_tokenizer: missing key 'type'");
+  refused([](Json& f) { f["decoder"]["type"] = 1; }, "decoder.type: expected a string");
+  refused(
+      [](Json& f) {
+        f["post_processor"] = Json::Object{{"type", "TemplateProcessing"}};
+      },
+      "post_processor: missing key 'single'");
+  refused([](Json& f) { f["added_tokens"] = 1; }, "added_tokens: expected an array");
+  refused([](Json& f) { f["added_tokens"].as_array()[0] = 1; }, "added_tokens[0]: expected an object");
+  refused([](Json& f) { f["added_tokens"].as_array()[0]["id"] = "1"; }, "added_tokens[0].id: expected an integer");
+  refused([](Json& f) { f["added_tokens"].as_array()[0]["special"] = "yes"; },
+          "added_tokens[0].special: expected a boolean");
+  refused([](Json& f) { f["added_tokens"].push_back(Json(f["added_tokens"].as_array()[0])); }, "there twice");
+  refused([](Json& f) { f["model"]["vocab"].as_object().erase(f["model"]["vocab"].as_object().begin()); },
+          "no token for the byte");
   refused([](Json& f) { f["model"]["type"] = "Unigram"; }, "Unigram");
   refused([](Json& f) { f["model"]["ignore_merges"] = true; }, "ignore_merges");
   refused([](Json& f) { f["model"]["dropout"] = 0.1; }, "dropout");
@@ -145,6 +180,62 @@ TEST(TokenizerFiles, WhatWouldChangeIdsIsRefused) {
   refused([](Json& f) { f["model"]["merges"].push_back("abc"); }, "abc");
   refused([](Json& f) { f["model"]["merges"].push_back("a b c"); }, "a b c");
   refused([](Json& f) { f["model"]["merges"].push_back(Json::Array{"a"}); }, "merge");
+}
+
+// Whatever is wrong with a file, its name is in the message.
+TEST(TokenizerFiles, ErrorsNameTheFileAndThePlace) {
+  testing::TempDir directory;
+  const auto refused = [&](const std::string& name, const std::string& bytes, const std::string& part) {
+    write_file_atomic(directory / name, bytes);
+    EXPECT_LOAM_ERROR(load_tokenizer(directory / name), ErrorCode::kBadFormat, part);
+    EXPECT_LOAM_ERROR(load_tokenizer(directory / name), ErrorCode::kBadFormat, directory.path().string());
+  };
+  refused("tokenizer.json", "", "tokenizer.json: byte 0");
+  refused("tokenizer.json", "{\"model\": }", "tokenizer.json: byte 10");
+  refused("other.json", "{}", "other.json: missing key 'model'");
+  refused("t.bin", "", "t.bin: 4 bytes are missing at offset 0");
+  std::string llama2c(4, '\0');
+  for (int i = 0; i < 259; ++i) llama2c += std::string("\0\0\0\0\1\0\0\0x", 9);
+  refused("t.bin", llama2c, "t.bin: SentencePiece vocabulary: token 3");
+  write_file_atomic(directory / "merges.txt", "#version: 0.2\na b\nabc\n");
+  refused("vocab.json", "[]", "vocab.json: the vocabulary is not an object");
+  refused("vocab.json", "{\"a\": null}", "vocab.json: the id of token \"a\" is null");
+  refused("vocab.json", "{\"a\": 0}", "merges.txt:3: \"abc\" is not a merge");
+  write_file_atomic(directory / "merges.txt", "a b\n");
+  refused("vocab.json", "{\"a\": 0}", "vocab.json: a merge names \"b\"");
+  write_file_atomic(directory / "merges.txt", "");
+  refused("vocab.json", "{\"a\": 0}", "vocab.json: tokenizer: no token for the byte");
+  std::filesystem::remove(directory / "merges.txt");
+  EXPECT_LOAM_ERROR(load_tokenizer(directory / "vocab.json"), ErrorCode::kNotFound, "merges.txt");
+  EXPECT_LOAM_ERROR(load_tokenizer(directory / "none.json"), ErrorCode::kNotFound, "none.json");
+  std::filesystem::create_directory(directory / "folder");
+  EXPECT_LOAM_ERROR(load_tokenizer(directory / "folder"), ErrorCode::kNotFound, "folder: neither tokenizer.json");
+  std::filesystem::create_directory(directory / "folder" / "tokenizer.json");
+  EXPECT_LOAM_ERROR(load_tokenizer(directory / "folder"), ErrorCode::kNotFound, "folder/tokenizer.json: neither");
+  if (::geteuid() == 0) return;  // to whom no file is closed
+  write_file_atomic(directory / "closed.json", "{}");
+  std::filesystem::permissions(directory / "closed.json", std::filesystem::perms::none);
+  EXPECT_LOAM_ERROR(load_tokenizer(directory / "closed.json"), ErrorCode::kIo, "closed.json: cannot open");
+}
+
+// Eight times the added tokens take eight times the processor time, not 64 times.
+TEST(TokenizerFiles, ManyAddedTokensLoadInLinearTime) {
+  const auto seconds = [](int count) {
+    Json file = small_file();
+    for (int i = 0; i < count; ++i) {
+      file["added_tokens"].push_back(Json::Object{
+          {"id", int64_t{1000} + i}, {"content", "<extra " + std::to_string(i) + ">"}, {"special", i % 2 == 0}});
+    }
+    const std::string text = file.dump();
+    const double start = testing::thread_seconds();
+    const Tokenizer tokenizer = parse_tokenizer_json(text, "f");
+    const double end = testing::thread_seconds();
+    EXPECT_EQ(tokenizer.encode("<extra 7>"), Ids{1007});
+    return end - start;
+  };
+  double growth = 100;
+  for (int round = 0; round < 5 && growth >= 24; ++round) growth = std::min(growth, seconds(64'000) / seconds(8'000));
+  EXPECT_LT(growth, 24);
 }
 
 TEST(TokenizerFiles, BrokenJsonIsRefused) {

@@ -4,9 +4,10 @@
 #include <malloc.h>
 
 #include <functional>
+#include <set>
 
-#include "loam/text/stream_decode.h"
 #include "loam/base/utf8.h"
+#include "loam/text/stream_decode.h"
 #include "tests/harness/expect_error.h"
 #include "tests/text/text_testing.h"
 
@@ -198,6 +199,23 @@ TEST(Tokenizer, LongPiecesTakeLinearTime) {
   }
 }
 
+// Fault 1: the ids of one long run of a character. With a = 1, aa, aaaa and aaaaaaaa as tokens, by doubling, a run of n
+// is n / 8 tokens of eight and one token for each bit of the rest: the definition of the merges, at any length.
+TEST(Tokenizer, LongRunsHaveTheIdsThatTheMergesDefine) {
+  const Tokenizer tokenizer(model_of({{"a", "a"}, {"aa", "aa"}, {"aaaa", "aaaa"}}));
+  const int32_t two = 256, four = 257, eight = 258;
+  for (const size_t count : {size_t{7}, size_t{100'000}, size_t{200'003}, size_t{1'000'000}, size_t{1'000'007}}) {
+    Ids wanted(count / 8, eight);
+    if (count & 4) wanted.push_back(four);
+    if (count & 2) wanted.push_back(two);
+    if (count & 1) wanted.push_back('a');
+    const Ids ids = tokenizer.encode(std::string(count, 'a'));
+    ASSERT_EQ(ids.size(), wanted.size()) << count;
+    EXPECT_TRUE(ids == wanted) << count;
+  }
+}
+
+// Fault 4: text that quotes a control token is text, whoever counts or encodes it, for every token and every way in.
 TEST(Tokenizer, ControlTokensComeOnlyByOptIn) {
   const Tokenizer tokenizer = trained({"<|end|>", "<|end|>x", "<|user|>"});
   const int32_t end = tokenizer.special_id("<|end|>"), longer = tokenizer.special_id("<|end|>x"),
@@ -210,6 +228,11 @@ TEST(Tokenizer, ControlTokensComeOnlyByOptIn) {
   EXPECT_EQ(tokenizer.encode(text), slow_encode(*tokenizer.bpe(), text));
   EXPECT_EQ(tokenizer.encode(text, SpecialPolicy::all()), (Ids{'a', end, 'b', user, longer, 'y'}));
   EXPECT_EQ(tokenizer.encode("<|end|>x", SpecialPolicy::only({"<|end|>"})), (Ids{end, 'x'}));
+  StreamEncoder stream(tokenizer, SpecialPolicy::none(), 1);
+  Ids streamed;
+  for (const char& c : text) stream.push({&c, 1}, streamed);
+  stream.finish(streamed);
+  EXPECT_EQ(streamed, tokenizer.encode(text));
   const Ids only_user = tokenizer.encode(text, SpecialPolicy::only({"<|user|>", "<|unknown|>"}));
   EXPECT_EQ(std::count(only_user.begin(), only_user.end(), user), 1);
   EXPECT_EQ(std::count(only_user.begin(), only_user.end(), end), 0);
@@ -274,6 +297,61 @@ TEST(StreamEncoder, CutsAnywhere) {
     by_byte.finish(ids);
     ASSERT_EQ(ids, wanted) << seed;
   }
+}
+
+// A tokenizer with added tokens of random parts, spaces and line ends among them: control tokens and words that are
+// always matched.
+Tokenizer with_random_added(uint64_t seed) {
+  const std::vector<std::string> parts = {" ", "\n", "a", "b", "  ", "\u00e9", ".", "\t", "low"};
+  const PhiloxStream random{seed, 2};
+  static const Tokenizer base = trained();
+  BpeModel model = *base.bpe();
+  std::set<std::string> texts;
+  for (uint64_t i = 0; i < 6; ++i)
+    texts.insert(random_text(parts, 2 + static_cast<int>(random.below(i, 4)), 6 * seed + i));
+  for (const std::string& text : texts) {
+    model.specials.push_back({text, static_cast<int32_t>(model.tokens.size()), random.below(100 + text.size(), 3) > 0});
+    model.tokens.push_back(text);
+  }
+  return Tokenizer(std::move(model));
+}
+
+// The ids of a text do not depend on how it comes, whatever the added tokens: as a stream in chunks of any size, or in
+// the parts that is_independent_cut() allows.
+TEST(StreamEncoder, AnyChunkingAndAnyAddedTokensGiveTheIdsOfTheWhole) {
+  size_t cuts = 0, matched = 0;
+  for (uint64_t seed = 0; seed < 300; ++seed) {
+    const Tokenizer tokenizer = with_random_added(seed);
+    const auto& specials = tokenizer.bpe()->specials;
+    std::vector<std::string> parts = {" ", "\n", "a", "b", "  ", "\u00e9", ".", "\t", "low", "'"};
+    for (const SpecialToken& s : specials) parts.push_back(s.text);
+    const std::string text = random_text(parts, 30, 900 + seed);
+    const PhiloxStream random{seed, 3};
+    for (const SpecialPolicy& policy :
+         {SpecialPolicy::none(), SpecialPolicy::all(), SpecialPolicy::only({specials[0].text})}) {
+      const Ids wanted = tokenizer.encode(text, policy);
+      StreamEncoder encoder(tokenizer, policy, 1 + random.below(0, 20));
+      Ids ids;
+      for (size_t at = 0, chunk = 0; at < text.size(); at += chunk) {
+        chunk = 1 + random.below(1 + at, 9);
+        encoder.push(std::string_view(text).substr(at, chunk), ids);
+      }
+      encoder.finish(ids);
+      ASSERT_EQ(ids, wanted) << seed << " " << text;
+    }
+    const Ids whole = tokenizer.encode(text);
+    for (const int32_t id : whole) matched += id >= specials[0].id;
+    for (size_t at = 1; at < text.size(); ++at) {
+      if (!tokenizer.is_independent_cut(text, at)) continue;
+      Ids both = tokenizer.encode(text.substr(0, at));
+      const Ids rest = tokenizer.encode(text.substr(at));
+      both.insert(both.end(), rest.begin(), rest.end());
+      ASSERT_EQ(both, whole) << seed << " " << at << " " << text;
+      ++cuts;
+    }
+  }
+  EXPECT_GT(cuts, 100u);
+  EXPECT_GT(matched, 300u);
 }
 
 TEST(StreamEncoder, CanBeUsedAgainAfterFinish) {
