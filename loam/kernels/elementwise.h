@@ -19,12 +19,9 @@ struct CopyArgs {
   bool accumulate = false;  // out += in, float types only
 };
 
-// out = a + b. `out` may be the same memory as a or b. b may have fewer axes than a: it is then repeated over the
-// leading ones (a bias, [C]).
+// out = a + b, each of a float type of its own. `out` may be the same memory as a or b.
 struct AddArgs {
-  View a;    // [..., C]
-  View b;    // [..., C] or [C], float type of its own
-  View out;  // [..., C]
+  View a, b, out;
 };
 
 // out = in * factor; may be the same memory.

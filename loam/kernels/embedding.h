@@ -7,10 +7,9 @@ namespace loam {
 
 // out[n] = table[ids[n]]. Ids are checked by the op; REQUIRES 0 <= ids[n] < V.
 struct EmbeddingFwdArgs {
-  View ids;                 // [N], i32
-  View table;               // [V,C], f32 or bf16
-  View out;                 // [N,C], the table's dtype
-  bool accumulate = false;  // out += : a second table (learned positions) added to the first
+  View ids;    // [N], i32
+  View table;  // [V,C], f32 or bf16
+  View out;    // [N,C], the table's dtype
 };
 
 // d_table[v] += sum of d_out[n] over n with ids[n] == v, in order of n (deterministic for any number of threads).

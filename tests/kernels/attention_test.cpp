@@ -314,34 +314,51 @@ TEST(Attention, GradientsAccumulate) {
 TEST(Attention, ThreadsDoNotChangeBits) {
   for (DType dtype : kFloats) {
     const Case c{.B = 2, .T = 130, .S = 140, .H = 4, .K = 2, .D = 24, .first_key = {}, .key_count = {140, 100}};
-    Problem one(c, dtype, 800), three(c, dtype, 800);
+    Problem one(c, dtype, 800);
     one.forward(1), one.backward(1);
-    three.forward(3), three.backward(3);
-    EXPECT_EQ(one.out.memory(), three.out.memory());
-    EXPECT_EQ(one.lse.memory(), three.lse.memory());
-    EXPECT_EQ(one.d_q.memory(), three.d_q.memory());
-    EXPECT_EQ(one.d_kv.memory(), three.d_kv.memory());
+    for (int threads : {3, 8}) {  // fewer than the four heads, and so many that heads are cut
+      Problem many(c, dtype, 800);
+      many.forward(threads), many.backward(threads);
+      EXPECT_EQ(one.out.memory(), many.out.memory());
+      EXPECT_EQ(one.lse.memory(), many.lse.memory());
+      EXPECT_EQ(one.d_q.memory(), many.d_q.memory());
+      EXPECT_EQ(one.d_kv.memory(), many.d_kv.memory());
+    }
   }
 }
 
 // Decoding one position meets the same tiles as the full sequence.
 TEST(Attention, DecodeEqualsPrefillBitForBit) {
-  const int64_t S = 210;
-  const Case full{.B = 1, .T = S, .S = S, .H = 4, .K = 2, .D = 40};
-  Problem prefill(full, DType::f32, 900);
-  prefill.forward();
-  for (int64_t length : {1, 2, 95, 96, 97, 210}) {
-    Case c = full;
-    c.T = 1, c.S = length;
-    Problem decode(c, DType::f32, 901);
-    for (int64_t i = 0; i < full.H * full.D; ++i) decode.q.put(0, i, prefill.q.get(length - 1, i));
-    for (int64_t s = 0; s < length; ++s) {
-      for (int64_t i = 0; i < 2 * full.K * full.D; ++i) decode.kv.put(s, i, prefill.kv.get(s, i));
+  for_each_target([] {
+    const int64_t S = 210;
+    for (DType dtype : kFloats) {
+      for (int64_t D : {40, 64}) {
+        const Case full{.B = 1, .T = S, .S = S, .H = 4, .K = 2, .D = D};
+        Problem prefill(full, dtype, 900);
+        prefill.forward();
+        for (int64_t length : {8, 95, 96, 97, 210}) {
+          for (int64_t T : {1, 2, 4, 5, 8}) {
+            Case c = full;
+            c.T = T, c.S = length;
+            Problem decode(c, dtype, 901);
+            for (int64_t i = 0; i < full.H * D; ++i) {
+              for (int64_t t = 0; t < T; ++t) decode.q.put(t, i, prefill.q.get(length - T + t, i));
+            }
+            for (int64_t s = 0; s < length; ++s) {
+              for (int64_t i = 0; i < 2 * full.K * D; ++i) decode.kv.put(s, i, prefill.kv.get(s, i));
+            }
+            decode.forward(2);
+            EXPECT_TRUE(decode.intact());
+            for (int64_t t = 0; t < T; ++t) {
+              for (int64_t i = 0; i < full.H * D; ++i) {
+                ASSERT_EQ(decode.out.get(t, i), prefill.out.get(length - T + t, i)) << length << " " << T << " " << t;
+              }
+            }
+          }
+        }
+      }
     }
-    decode.forward(2);
-    for (int64_t i = 0; i < full.H * full.D; ++i)
-      ASSERT_EQ(decode.out.get(0, i), prefill.out.get(length - 1, i)) << length;
-  }
+  });
 }
 
 // A query that sees no key: output 0, lse -inf, zero gradients, and nothing spreads.
@@ -352,7 +369,7 @@ TEST(Attention, FullyMaskedRowsAreZero) {
         Case{.B = 1, .T = 3, .S = 5, .H = 1, .K = 1, .D = 8, .first_key = {0, 9, 9}}}) {  // padding rows
     for (DType dtype : kFloats) {
       SCOPED_TRACE(c.name());
-      expect_matches(c, dtype, 1000);
+      for_each_target([&] { expect_matches(c, dtype, 1000); });
       Problem p(c, dtype, 1000);
       p.forward();
       p.backward();
@@ -402,16 +419,18 @@ TEST(Attention, DocumentsDoNotLeak) {
 
 // Keys past key_count may hold anything.
 TEST(Attention, UnusedKeysAreNotRead) {
-  const Case c{.B = 1, .T = 2, .S = 120, .H = 2, .K = 1, .D = 16, .causal = false, .key_count = {50}};
-  Problem clean(c, DType::f32, 1200), changed(c, DType::f32, 1200);
-  for (int64_t s = 50; s < c.S; ++s) {
-    for (int64_t i = 0; i < 2 * c.K * c.D; ++i) changed.kv.put(s, i, std::numeric_limits<double>::quiet_NaN());
+  for (int64_t T : {2, 9}) {
+    const Case c{.B = 1, .T = T, .S = 120, .H = 2, .K = 1, .D = 16, .causal = false, .key_count = {50}};
+    Problem clean(c, DType::f32, 1200), changed(c, DType::f32, 1200);
+    for (int64_t s = 50; s < c.S; ++s) {
+      for (int64_t i = 0; i < 2 * c.K * c.D; ++i) changed.kv.put(s, i, std::numeric_limits<double>::quiet_NaN());
+    }
+    clean.forward(), clean.backward();
+    changed.forward(), changed.backward();
+    EXPECT_EQ(clean.out.memory(), changed.out.memory());
+    EXPECT_EQ(clean.d_q.memory(), changed.d_q.memory());
+    EXPECT_EQ(clean.d_kv.memory(), changed.d_kv.memory());
   }
-  clean.forward(), clean.backward();
-  changed.forward(), changed.backward();
-  EXPECT_EQ(clean.out.memory(), changed.out.memory());
-  EXPECT_EQ(clean.d_q.memory(), changed.d_q.memory());
-  EXPECT_EQ(clean.d_kv.memory(), changed.d_kv.memory());
 }
 
 // Scores of several thousand: exp neither overflows nor loses the row.
@@ -426,14 +445,31 @@ TEST(Attention, LargeScoresAreSafe) {
   expect_close(p.out.values(), reference(p).out, 1e4 * unit_roundoff(DType::f32) * 4, "out");
 }
 
-// A NaN that is seen must show.
-TEST(Attention, NanOfSeenKeySpreads) {
-  Problem p({.B = 1, .T = 5, .S = 5, .H = 1, .K = 1, .D = 8}, DType::f32, 1400);
-  p.kv.put(2, 8, std::numeric_limits<double>::quiet_NaN());
-  p.forward();
-  EXPECT_TRUE(std::isfinite(p.out.get(1, 0)));
-  EXPECT_TRUE(std::isnan(p.out.get(2, 0)));
-  EXPECT_TRUE(std::isnan(p.out.get(4, 0)));
+// A NaN that is seen must show: in a query, a key or a value, with few rows and with many, in every instruction set.
+TEST(Attention, NanThatIsSeenShows) {
+  for_each_target([] {
+    for (int64_t T : {5, 20}) {
+      for (DType dtype : kFloats) {
+        for (int64_t column : {-1, 0, 8}) {  // of the query; of the key; of the value
+          const Case c{.B = 1, .T = T, .S = T, .H = 1, .K = 1, .D = 8};
+          Problem clean(c, dtype, 1400), p(c, dtype, 1400);
+          (column < 0 ? p.q : p.kv).put(2, std::max<int64_t>(column, 0), std::numeric_limits<double>::quiet_NaN());
+          clean.forward(), clean.backward();
+          p.forward(), p.backward();
+          for (int64_t t = 0; t < T; ++t) {
+            const bool sees = column < 0 ? t == 2 : t >= 2;
+            EXPECT_EQ(std::isnan(p.out.get(t, 0)), sees) << column << " " << t;
+            EXPECT_EQ(std::isnan(p.lse.get(0, t)), sees && column <= 0) << column << " " << t;
+            EXPECT_EQ(std::isnan(p.d_q.get(t, 0)), sees) << column << " " << t;
+            if (!sees) {
+              EXPECT_EQ(p.d_q.get(t, 0), clean.d_q.get(t, 0));
+            }
+          }
+          EXPECT_TRUE(std::isnan(p.d_kv.get(1, 0)));
+        }
+      }
+    }
+  });
 }
 
 }  // namespace

@@ -5,7 +5,7 @@ namespace {
 
 using namespace testing;  // NOLINT
 
-TEST(EmbeddingKernel, ForwardTakesRowsAndAdds) {
+TEST(EmbeddingKernel, ForwardTakesRows) {
   for_each_target([] {
     const auto r = cpu(2);
     for (const DType dtype : kFloats) {
@@ -16,10 +16,6 @@ TEST(EmbeddingKernel, ForwardTakesRowsAndAdds) {
         r.context.kernels->embedding_fwd(r.context, {ids_view(ids), table.view(), out.view()});
         for (int64_t n = 0; n < N; ++n) {
           for (int64_t c = 0; c < C; ++c) ASSERT_EQ(out.get(n, c), table.get(ids[static_cast<size_t>(n)], c));
-        }
-        r.context.kernels->embedding_fwd(r.context, {ids_view(ids), table.view(), out.view(), true});
-        for (int64_t n = 0; n < N; ++n) {
-          for (int64_t c = 0; c < C; ++c) ASSERT_EQ(out.get(n, c), 2 * table.get(ids[static_cast<size_t>(n)], c));
         }
         EXPECT_TRUE(out.intact());
       }

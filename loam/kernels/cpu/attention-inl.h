@@ -7,6 +7,7 @@
 #endif
 
 #include <algorithm>
+#include <type_traits>
 
 #include "loam/kernels/cpu/attention_rows.h"
 #include "loam/kernels/cpu/gemm-inl.h"
@@ -27,7 +28,7 @@ inline constexpr float kLog2e = 1.44269504088896341f;
 HWY_INLINE FloatVec exp2_softmax(FloatVec x) {
   const FloatTag d;
   const hn::RebindToSigned<FloatTag> di;
-  x = hn::Max(hn::Set(d, -127.0f), x);  // gives its second operand where either is NaN
+  x = at_least(d, x, -127.0f);
   // Adding 1.5 * 2^23 leaves n = round(x) in the low bits of the sum; 127 more make it the exponent field of 2^n, which
   // is 0 for n = -127.
   const FloatVec shift = hn::Set(d, 12582912.0f + 127.0f);
@@ -111,6 +112,76 @@ HWY_INLINE void score_panels(int64_t rows, int64_t width, TileOperand a, const f
   for (int64_t j = seen.begin / kNr * kNr; j < seen.end; j += kNr) {
     tile_any<Layout::rows, Layout::panel>(rows, width, a, {packed_keys + j * width}, s + j, kTile, kNr, end);
   }
+}
+
+#if HWY_TARGET != HWY_SCALAR
+// What score_panels computes, to the bit, for R rows of A and all `keys` keys, straight from where the keys lie: each
+// block of 4 x 4 is transposed in registers. For few rows, where packing would cost more than the product.
+template <int R, class T>
+HWY_INLINE void score_keys(int64_t width, TileOperand a, const T* key, int64_t stride, int64_t keys, float alpha,
+                           float* s) {
+  const FloatTag d;
+  HWY_ALIGN T rest[kLanes * kMostWidth];
+  for (int64_t j = 0; j < keys; j += kLanes, key += kLanes * stride) {
+    const T* from = key;
+    int64_t from_stride = stride;
+    if (keys - j < kLanes) {  // the last few, beside others that are 0
+      for (int64_t r = 0; r < kLanes; ++r) {
+        T* to = rest + r * width;
+        r < keys - j ? void(std::copy_n(key + r * stride, width, to)) : void(std::fill_n(to, width, T(0.0f)));
+      }
+      from = rest, from_stride = width;
+    }
+    // Keys of one head lie apart, where the processor does not look ahead by itself.
+    for (int64_t r = kLanes; r < 2 * kLanes; ++r) {
+      for (int64_t i = 0; i < width; i += kLine) hwy::Prefetch(key + r * stride + i);
+    }
+    FloatVec sum[R];
+    for (int r = 0; r < R; ++r) sum[r] = hn::Zero(d);
+    for (int64_t i = 0; i < width; i += 4) {
+      FloatVec columns[4];
+      load_transposed<kLanes>(from + i, from_stride, columns);
+      for (int c = 0; c < 4; ++c) {
+        for (int r = 0; r < R; ++r) sum[r] = hn::MulAdd(hn::Set(d, a.data[r * a.stride + i + c]), columns[c], sum[r]);
+      }
+    }
+    for (int r = 0; r < R; ++r) {
+      hn::StoreU(hn::MulAdd(hn::Set(d, alpha), sum[r], hn::Zero(d)), d, s + r * kTile + j);
+    }
+  }
+}
+#endif
+
+// out[0:R] += p[0:R] V over `keys` keys, to the bit as add_product would, from where the values lie. REQUIRES: width is
+// a multiple of kLanes.
+template <int R, class T>
+HWY_INLINE void add_values(const float* p, const T* value, int64_t stride, int64_t keys, int64_t width, float* out,
+                           int64_t out_stride) {
+  const FloatTag d;
+  const auto columns = [&](int64_t c, auto vectors) HWY_ATTR __attribute__((always_inline)) {
+    constexpr int kVectors = decltype(vectors)::value;
+    FloatVec sum[R][kVectors];
+    for (int r = 0; r < R; ++r) {
+      for (int v = 0; v < kVectors; ++v) sum[r][v] = hn::Zero(d);
+    }
+    for (int64_t j = 0; j < keys; ++j) {
+      constexpr int64_t kAhead = 8;
+      for (int64_t i = 0; i < kVectors * kLanes; i += kLine) hwy::Prefetch(value + (j + kAhead) * stride + c + i);
+      for (int v = 0; v < kVectors; ++v) {
+        const FloatVec x = load_f32(d, value + j * stride + c + v * kLanes);
+        for (int r = 0; r < R; ++r) sum[r][v] = hn::MulAdd(hn::Set(d, p[r * kTile + j]), x, sum[r][v]);
+      }
+    }
+    for (int r = 0; r < R; ++r) {
+      for (int v = 0; v < kVectors; ++v) {
+        float* to = out + r * out_stride + c + v * kLanes;
+        hn::StoreU(hn::Add(sum[r][v], hn::LoadU(d, to)), d, to);
+      }
+    }
+  };
+  int64_t c = 0;
+  for (; c + 4 * kLanes <= width; c += 4 * kLanes) columns(c, std::integral_constant<int, 4>());
+  for (; c < width; c += kLanes) columns(c, std::integral_constant<int, 1>());
 }
 
 // Writes a finished row, or adds it to what is there.

@@ -21,6 +21,11 @@ struct RowState {
   KeyRange range;
   float lse, out_dot;
 };
+// What one task makes of a head: of rows [row, row_end) and keys [key, key_end), in whole tiles.
+struct BackwardPart {
+  int64_t row, row_end, key, key_end;
+  bool d_q, d_kv;
+};
 }  // namespace
 }  // namespace loam::cpu
 #endif
@@ -38,12 +43,14 @@ int64_t backward_workspace(int64_t width, int64_t rows) {
   return rows * (padded + kStateFloats) + 2 * kTile * width + 5 * kTile * padded + 2 * kTile * kTile;
 }
 
-// One key/value head of one batch element: tiles of keys outside, tiles of rows inside.
+// One key/value head of one batch element, or a part of it: tiles of keys outside, tiles of rows inside. A gradient's
+// sums run in the same order whatever the part.
 template <class T>
 class BackwardHead {
  public:
-  BackwardHead(const AttentionBwdArgs& args, int64_t b, int64_t kv, float* memory)
+  BackwardHead(const AttentionBwdArgs& args, int64_t b, int64_t kv, const BackwardPart& part, float* memory)
       : args_(args),
+        part_(part),
         shape_(attention_shape(args.q, args.k)),
         b_(b),
         kv_(kv),
@@ -69,10 +76,13 @@ class BackwardHead {
 
   void run() {
     prepare_rows();
-    std::fill(d_q_, d_q_ + rows_ * padded_, 0.0f);
-    for (int64_t tile = 0; tile < shape_.S; tile += kTile) visit_keys(tile);
+    if (part_.d_q) std::fill(d_q_, d_q_ + rows_ * padded_, 0.0f);
+    for (int64_t tile = part_.key; tile < part_.key_end; tile += kTile) visit_keys(tile);
+    if (!part_.d_q) return;
     const HeadRows<T> d_q(args_.d_q, shape_, b_, kv_);
-    for (int64_t r = 0; r < rows_; ++r) finish_row(d_q_ + r * padded_, shape_.D, 1.0f, args_.accumulate_q, d_q(r));
+    for (int64_t r = part_.row; r < part_.row_end; ++r) {
+      finish_row(d_q_ + r * padded_, shape_.D, 1.0f, args_.accumulate_q, d_q(r));
+    }
   }
 
  private:
@@ -114,8 +124,8 @@ class BackwardHead {
     std::fill(d_k_, d_k_ + keys * padded_, 0.0f);
     std::fill(d_v_, d_v_ + keys * padded_, 0.0f);
     bool packed = false, finite = true;
-    for (int64_t row = 0; row < rows_; row += kTile) {
-      const int64_t rows = std::min(kTile, rows_ - row);
+    for (int64_t row = part_.row; row < part_.row_end; row += kTile) {
+      const int64_t rows = std::min(kTile, part_.row_end - row);
       const KeyRange seen = clip(joined(row, rows), tile, keys);
       if (seen.empty()) continue;
       if (!packed) {
@@ -128,7 +138,7 @@ class BackwardHead {
       }
       visit_rows(row, rows, tile, keys, finite);
     }
-    for (int64_t j = 0; j < keys; ++j) {
+    for (int64_t j = 0; part_.d_kv && j < keys; ++j) {
       finish_row(d_k_ + j * padded_, shape_.D, 1.0f, args_.accumulate_k, at(args_.d_k, tile + j));
       finish_row(d_v_ + j * padded_, shape_.D, 1.0f, args_.accumulate_v, at(args_.d_v, tile + j));
     }
@@ -145,9 +155,10 @@ class BackwardHead {
       const int64_t some = std::min(kMr, rows - g);
       seen_[g / kMr] = clip(joined(row + g, some), tile, keys);
       score_group(row + g, g, some, tile, keys);
-      add_d_q(row + g, g, some, tile, finite);
+      if (part_.d_q) add_d_q(row + g, g, some, tile, finite);
     }
-    for (int64_t j = 0; j < keys; j += kMr) add_d_kv(row, rows, j, std::min(kMr, keys - j), tile, rows_finite);
+    for (int64_t j = 0; part_.d_kv && j < keys; j += kMr)
+      add_d_kv(row, rows, j, std::min(kMr, keys - j), tile, rows_finite);
   }
 
   // p and d_s of rows [g, g + rows) of the tile, 0 where a key is not seen.
@@ -222,6 +233,7 @@ class BackwardHead {
   }
 
   const AttentionBwdArgs& args_;
+  const BackwardPart part_;
   const AttentionShape shape_;
   const int64_t b_, kv_, rows_, padded_;
   RowState* rows_state_;
@@ -229,11 +241,11 @@ class BackwardHead {
   KeyRange seen_[kTile];  // of each group of kMr rows, clipped to the tile
 };
 
-void backward_f32(const AttentionBwdArgs& args, int64_t b, int64_t kv, float* memory) {
-  BackwardHead<float>(args, b, kv, memory).run();
+void backward_f32(const AttentionBwdArgs& args, int64_t b, int64_t kv, const BackwardPart& part, float* memory) {
+  BackwardHead<float>(args, b, kv, part, memory).run();
 }
-void backward_bf16(const AttentionBwdArgs& args, int64_t b, int64_t kv, float* memory) {
-  BackwardHead<Bf16>(args, b, kv, memory).run();
+void backward_bf16(const AttentionBwdArgs& args, int64_t b, int64_t kv, const BackwardPart& part, float* memory) {
+  BackwardHead<Bf16>(args, b, kv, part, memory).run();
 }
 
 }  // namespace
@@ -249,19 +261,33 @@ HWY_EXPORT(backward_workspace);
 HWY_EXPORT(backward_f32);
 HWY_EXPORT(backward_bf16);
 
-// Workspace: for each thread, f32 sums of d_q for the rows of one key/value head, T x H/K x D, and tiles of a fixed
-// size.
+// Part `index` of a head that is cut by tiles: first each tile of keys with its d_k and d_v, then each tile of rows
+// with its d_q.
+BackwardPart tile_part(const AttentionShape& shape, int64_t key_tiles, int64_t index) {
+  const int64_t rows = shape.rows(), begin = (index < key_tiles ? index : index - key_tiles) * kTile;
+  if (index < key_tiles) return {0, rows, begin, std::min(begin + kTile, shape.S), false, true};
+  return {begin, std::min(begin + kTile, rows), 0, shape.S, true, false};
+}
+
+// One task is one key/value head. With more threads than heads a head is cut by tiles: that computes the probabilities
+// twice, seven products instead of five, and gives the same bits. Workspace: for each thread, f32 sums of d_q for the
+// rows of one head, T x H/K x D, and tiles of a fixed size.
 void attention_bwd(const ExecContext& ctx, const AttentionBwdArgs& args) {
   const AttentionShape shape = attention_shape(args.q, args.k);
   const int64_t heads = shape.B * shape.K;
   if (heads == 0) return;
-  const int threads = static_cast<int>(std::min<int64_t>(ctx.threads, heads));
+  const int64_t key_tiles = (shape.S + kTile - 1) / kTile, row_tiles = (shape.rows() + kTile - 1) / kTile;
+  const int64_t parts = 7 * heads <= 5 * ctx.threads ? std::max<int64_t>(1, key_tiles + row_tiles) : 1;
+  const int threads = static_cast<int>(std::min<int64_t>(ctx.threads, heads * parts));
   const int64_t floats = HWY_DYNAMIC_DISPATCH(backward_workspace)(shape.D, shape.rows());
   const Tensor workspace = ctx.empty({threads, (floats + 15) / 16 * 16}, DType::f32, MemoryKind::workspace);
   const auto backward =
       args.q.dtype == DType::bf16 ? HWY_DYNAMIC_DISPATCH(backward_bf16) : HWY_DYNAMIC_DISPATCH(backward_f32);
-  parallel_tasks(threads, heads, [&](int64_t head, int thread) {
-    backward(args, head / shape.K, head % shape.K, workspace.data<float>() + thread * workspace.dim(1));
+  parallel_tasks(threads, heads * parts, [&](int64_t task, int thread) {
+    const int64_t head = task / parts;
+    const BackwardPart part =
+        parts == 1 ? BackwardPart{0, shape.rows(), 0, shape.S, true, true} : tile_part(shape, key_tiles, task % parts);
+    backward(args, head / shape.K, head % shape.K, part, workspace.data<float>() + thread * workspace.dim(1));
   });
 }
 

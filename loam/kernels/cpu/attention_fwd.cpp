@@ -84,7 +84,14 @@ class ForwardRows {
     }
     std::fill(out_, out_ + rows_ * padded_, 0.0f);
     const KeyRange all = join(ranges_, rows_);
-    for (int64_t tile = all.begin / kTile * kTile; tile < all.end; tile += kTile) visit(tile);
+    const int64_t first = all.begin / kTile * kTile;
+    if (reads_in_place()) {
+      if constexpr (HWY_TARGET != HWY_SCALAR) {
+        for (int64_t tile = first; tile < all.end; tile += kTile) visit_few(tile);
+      }
+    } else {
+      for (int64_t tile = first; tile < all.end; tile += kTile) visit(tile);
+    }
     write();
   }
 
@@ -102,6 +109,54 @@ class ForwardRows {
     for (int64_t g = 0; g < rows_; g += kMr) visit_group(g, std::min(kMr, rows_ - g), tile, keys, finite);
   }
 
+  // Few rows (decode): keys and values are read where they lie, once for up to four rows.
+  bool reads_in_place() const {
+    constexpr int64_t kFewRows = 8;
+    return HWY_TARGET != HWY_SCALAR && rows_ <= kFewRows && shape_.D % kLanes == 0;
+  }
+  void visit_few(int64_t tile) {
+    int64_t g = 0;
+    for (; g + 4 <= rows_; g += 4) visit_in_place<4>(g, tile);
+    for (; g + 2 <= rows_; g += 2) visit_in_place<2>(g, tile);
+    if (g < rows_) visit_in_place<1>(g, tile);
+  }
+
+  template <int R>
+  void visit_in_place(int64_t g, int64_t tile) {
+    const View &k = args_.k, &v = args_.v;
+    const int64_t keys = std::min(kTile, shape_.S - tile);
+    const KeyRange seen = clip(join(ranges_ + g, R), tile, keys);
+    if (seen.empty()) return;
+    const KeyRange panels{seen.begin / kNr * kNr, (seen.end + kNr - 1) / kNr * kNr};
+    const T* key = static_cast<const T*>(k.data) + b_ * k.stride(0) + tile * k.stride(1) + kv_ * k.stride(2);
+    score_keys<R>(shape_.D, {queries_ + g * shape_.D, shape_.D}, key + panels.begin * k.stride(1), k.stride(1),
+                  seen.end - panels.begin, args_.scale * kLog2e, scores_ + panels.begin);
+    bool same = true;
+    for (int64_t r = 0; r < R; ++r) {
+      const KeyRange range = clip(ranges_[g + r], tile, keys);
+      same = same && range.begin == seen.begin && range.end == seen.end;
+      shrink_row(out_ + (g + r) * padded_,
+                 online_softmax(scores_ + r * kTile, range, panels, maximum_[g + r], sum_[g + r]));
+    }
+    const T* value = static_cast<const T*>(v.data) + b_ * v.stride(0) + tile * v.stride(1) + kv_ * v.stride(2);
+    const auto add = [&](auto rows, int64_t r, KeyRange range) {
+      add_values<decltype(rows)::value>(scores_ + r * kTile + range.begin, value + range.begin * v.stride(1),
+                                        v.stride(1), range.end - range.begin, shape_.D, out_ + (g + r) * padded_,
+                                        padded_);
+    };
+    if (same) return add(std::integral_constant<int, R>(), 0, seen);
+    // What a row does not see, NaN perhaps, has no part in its sum.
+    for (int64_t r = 0; r < R; ++r) add(std::integral_constant<int, 1>(), r, clip(ranges_[g + r], tile, keys));
+  }
+
+  void shrink_row(float* row, float shrink) const {
+    if (shrink == 1.0f) return;
+    const FloatTag d;
+    for (int64_t j = 0; j < padded_; j += kLanes) {
+      hn::StoreU(hn::Mul(hn::LoadU(d, row + j), hn::Set(d, shrink)), d, row + j);
+    }
+  }
+
   void visit_group(int64_t g, int64_t rows, int64_t tile, int64_t keys, bool finite) {
     const KeyRange seen = clip(join(ranges_ + g, rows), tile, keys);
     if (seen.empty()) return;
@@ -110,14 +165,7 @@ class ForwardRows {
     float* out = out_ + g * padded_;
     for (int64_t r = 0; r < rows; ++r) {
       const KeyRange range = clip(ranges_[g + r], tile, keys);
-      const float shrink = online_softmax(scores_ + r * kTile, range, panels, maximum_[g + r], sum_[g + r]);
-      if (shrink != 1.0f) {
-        const FloatTag d;
-        float* row = out + r * padded_;
-        for (int64_t j = 0; j < padded_; j += kLanes) {
-          hn::StoreU(hn::Mul(hn::LoadU(d, row + j), hn::Set(d, shrink)), d, row + j);
-        }
-      }
+      shrink_row(out + r * padded_, online_softmax(scores_ + r * kTile, range, panels, maximum_[g + r], sum_[g + r]));
     }
     const TileOperand p{scores_ + seen.begin, kTile}, v{values_ + seen.begin * padded_, padded_};
     if (finite) return add_product<Layout::rows>(rows, seen.end - seen.begin, p, v, out, padded_, 1);

@@ -12,6 +12,7 @@ namespace loam::cpu {
 // Tiles are kTile rows by kTile keys, at absolute key positions, so that a row meets the same tiles in training,
 // prefill and decode. A multiple of the register tile's height and width for every instruction set.
 inline constexpr int64_t kTile = 96;
+inline constexpr int64_t kMostWidth = 256;  // of a head
 
 // The keys [begin, end) that a row sees; empty if begin >= end.
 struct KeyRange {

@@ -59,14 +59,13 @@ void take_row(const T* x, int64_t n, RowStats& stats) {
     }
     stats.max = most;
     const Vec m = set(most == -kInfinity ? 0 : most);  // -inf - -inf is NaN
-    const auto sums =
-        row_sums < kDot ? 2 : 1 > (count, [&](int64_t i, auto width, Vec* sum) LOAM_LOOP_BODY {
-                                const Vec shifted = hn::Sub(keep(load(piece + i, width), width, -kInfinity), m);
-                                const Vec e = exp(shifted);
-                                sum[0] = hn::Add(sum[0], e);
-                                if constexpr (kDot)
-                                  sum[1] = hn::MulAdd(e, at_least(shifted, -200), sum[1]);  // 0 * -inf is NaN
-                              });
+    constexpr int kSums = kDot ? 2 : 1;
+    const auto sums = row_sums<kSums>(count, [&](int64_t i, auto width, Vec* sum) LOAM_LOOP_BODY {
+      const Vec shifted = hn::Sub(keep(load(piece + i, width), width, -kInfinity), m);
+      const Vec e = exp(shifted);
+      sum[0] = hn::Add(sum[0], e);
+      if constexpr (kDot) sum[1] = hn::MulAdd(e, at_least(shifted, -200), sum[1]);  // 0 * -inf is NaN
+    });
     stats.sum += static_cast<double>(sums.value[0]);
     if constexpr (kDot) stats.dot += static_cast<double>(sums.value[1]);
   }
@@ -167,24 +166,15 @@ HWY_EXPORT(logit_bwd_rows);
 HWY_EXPORT(cross_entropy_some_rows);
 
 void logit_stats(const ExecContext& ctx, const LogitStatsArgs& a) {
-  const Rows logits = as_rows(a.logits, "logit_stats");
-  parallel_for(ctx.threads, logits.rows, row_grain(logits.cols), [&](int64_t begin, int64_t end, int) {
-    HWY_DYNAMIC_DISPATCH(logit_stats_rows)(a, begin, end);
-  });
+  each_row(ctx, as_rows(a.logits, "logit_stats"), HWY_DYNAMIC_DISPATCH(logit_stats_rows), a);
 }
 
 void logit_bwd(const ExecContext& ctx, const LogitBwdArgs& a) {
-  const Rows logits = as_rows(a.logits, "logit_bwd");
-  parallel_for(ctx.threads, logits.rows, row_grain(logits.cols), [&](int64_t begin, int64_t end, int) {
-    HWY_DYNAMIC_DISPATCH(logit_bwd_rows)(a, begin, end);
-  });
+  each_row(ctx, as_rows(a.logits, "logit_bwd"), HWY_DYNAMIC_DISPATCH(logit_bwd_rows), a);
 }
 
 void cross_entropy_rows(const ExecContext& ctx, const CrossEntropyRowsArgs& a) {
-  const Rows logits = as_rows(a.logits, "cross_entropy");
-  parallel_for(ctx.threads, logits.rows, row_grain(logits.cols), [&](int64_t begin, int64_t end, int) {
-    HWY_DYNAMIC_DISPATCH(cross_entropy_some_rows)(a, begin, end);
-  });
+  each_row(ctx, as_rows(a.logits, "cross_entropy"), HWY_DYNAMIC_DISPATCH(cross_entropy_some_rows), a);
 }
 
 }  // namespace

@@ -46,7 +46,7 @@ void add_row(DType a_type, void* a, DType b_type, void* b, DType out_type, void*
     typed(b_type, b, [&](auto* y) LOAM_LOOP_BODY {
       typed(out_type, out, [&](auto* o) LOAM_LOOP_BODY {
         for_vectors(n, [&](int64_t i, auto width)
-                           HWY_ATTR { store(hn::Add(load(x + i, width), load(y + i, width)), o + i, width); });
+                           LOAM_LOOP_BODY { store(hn::Add(load(x + i, width), load(y + i, width)), o + i, width); });
       });
     });
   });

@@ -33,12 +33,7 @@ void embedding_fwd_of(const EmbeddingFwdArgs& a, int64_t begin, int64_t end) {
   const int32_t* ids = a.ids.ptr<int32_t>();
   for (int64_t n = begin; n < end; ++n) {
     const T* row = a.table.ptr<T>() + ids[n] * table.stride;
-    T* to = a.out.ptr<T>() + n * out.stride;
-    if (a.accumulate) {
-      add_to(row, to, table.cols);
-    } else {
-      std::memcpy(to, row, static_cast<size_t>(table.cols) * sizeof(T));
-    }
+    std::memcpy(a.out.ptr<T>() + n * out.stride, row, static_cast<size_t>(table.cols) * sizeof(T));
   }
 }
 
@@ -71,10 +66,7 @@ HWY_EXPORT(embedding_fwd_tokens);
 HWY_EXPORT(embedding_bwd_columns);
 
 void embedding_fwd(const ExecContext& ctx, const EmbeddingFwdArgs& a) {
-  const Rows out = as_rows(a.out, "embedding");
-  parallel_for(ctx.threads, out.rows, row_grain(out.cols), [&](int64_t begin, int64_t end, int) {
-    HWY_DYNAMIC_DISPATCH(embedding_fwd_tokens)(a, begin, end);
-  });
+  each_row(ctx, as_rows(a.out, "embedding"), HWY_DYNAMIC_DISPATCH(embedding_fwd_tokens), a);
 }
 
 // Threads share the columns, so each sum is taken in order of the tokens by one thread.

@@ -10,6 +10,7 @@
 #define LOAM_KERNELS_CPU_GEMM_INL_H_
 #endif
 
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include <cstdint>
@@ -28,6 +29,7 @@ inline constexpr int64_t kLanes = hn::MaxLanes(FloatTag());
 // kMr x kNr accumulators fill the vector registers: 6 x 2 vectors of 16 registers, 12 x 2 of 32.
 inline constexpr int64_t kMr = HWY_TARGET <= HWY_AVX3 ? 12 : 6;
 inline constexpr int64_t kNr = 2 * kLanes;
+inline constexpr int64_t kLine = 16;  // floats of a cache line
 
 // How an operand of a tile is stored. A: a[r * stride + k] (rows), a[k * stride + r] (columns) or columns with stride
 // kMr (panel). B: b[k * stride + j] (rows), or that with stride kNr (panel).
@@ -56,7 +58,13 @@ HWY_INLINE void tile(int64_t k, TileOperand a_operand, TileOperand b_operand, fl
   const int64_t b_stride = kB == Layout::panel ? kNr : b_operand.stride;
   FloatVec sum[R][2];
 #pragma GCC unroll 16
-  for (int r = 0; r < R; ++r) sum[r][0] = sum[r][1] = hn::Zero(d);
+  for (int r = 0; r < R; ++r) {
+    sum[r][0] = sum[r][1] = hn::Zero(d);
+    // A large c lies in memory: its lines come while the sums are made.
+    if constexpr (kA == Layout::panel) {
+      for (int64_t j = 0; j < kNr; j += kLine) hwy::Prefetch(c + r * c_stride + j);
+    }
+  }
 #pragma GCC unroll 4
   for (int64_t i = 0; i < k; ++i) {
     const FloatVec b0 = hn::LoadU(d, b + i * b_stride);
@@ -111,29 +119,51 @@ HWY_INLINE void tile_any(int64_t rows, int64_t k, TileOperand a, TileOperand b, 
   if (rows) tile_columns<1, kA, kB>(k, a, b, c, c_stride, columns, end);
 }
 
-// Vectors of at most four lanes, for transposing blocks of 4 x 4.
+// Vectors of at most four lanes.
 using QuadTag = hn::CappedTag<float, 4>;
 inline constexpr int64_t kQuadLanes = hn::MaxLanes(QuadTag());
+
+#if HWY_TARGET != HWY_SCALAR
+// Four elements of each of W rows (4, 8 or 16), side by side: rows 0, 4, 8 and 12 of `from` in one vector.
+template <int W, class T>
+HWY_INLINE hn::Vec<hn::FixedTag<float, W>> load_quads(const T* from, int64_t stride) {
+  const hn::FixedTag<float, W> d;
+  if constexpr (W == 4) {
+    return load_f32(d, from);
+  } else {
+    return hn::Combine(d, load_quads<W / 2>(from + W / 2 * stride, stride), load_quads<W / 2>(from, stride));
+  }
+}
+
+// columns[i] = elements i of W rows, for i < 4: a transpose within each block of 4 x 4.
+template <int W, class T>
+HWY_INLINE void load_transposed(const T* from, int64_t stride, hn::Vec<hn::FixedTag<float, W>> columns[4]) {
+  const hn::FixedTag<float, W> d;
+  const hn::Repartition<double, decltype(d)> d64;
+  const auto r0 = load_quads<W>(from, stride), r1 = load_quads<W>(from + stride, stride);
+  const auto r2 = load_quads<W>(from + 2 * stride, stride), r3 = load_quads<W>(from + 3 * stride, stride);
+  const auto low01 = hn::BitCast(d64, hn::InterleaveLower(d, r0, r1));
+  const auto low23 = hn::BitCast(d64, hn::InterleaveLower(d, r2, r3));
+  const auto high01 = hn::BitCast(d64, hn::InterleaveUpper(d, r0, r1));
+  const auto high23 = hn::BitCast(d64, hn::InterleaveUpper(d, r2, r3));
+  columns[0] = hn::BitCast(d, hn::InterleaveLower(d64, low01, low23));
+  columns[1] = hn::BitCast(d, hn::InterleaveUpper(d64, low01, low23));
+  columns[2] = hn::BitCast(d, hn::InterleaveLower(d64, high01, high23));
+  columns[3] = hn::BitCast(d, hn::InterleaveUpper(d64, high01, high23));
+}
+#endif
 
 // Turns `count` columns of W source rows into packed order: to[i * pitch + r] = from[r * stride + i].
 template <int W, class T>
 HWY_INLINE void pack_transposed_strip(const T* from, int64_t stride, int64_t count, float* to, int64_t pitch) {
   int64_t i = 0;
 #if HWY_TARGET != HWY_SCALAR
-  if constexpr (W == 4) {
-    const QuadTag d;
-    const hn::Repartition<double, decltype(d)> d64;
+  if constexpr (W >= 4) {
+    const hn::FixedTag<float, W> d;
     for (; i + 4 <= count; i += 4) {
-      const auto r0 = load_f32(d, from + i), r1 = load_f32(d, from + stride + i);
-      const auto r2 = load_f32(d, from + 2 * stride + i), r3 = load_f32(d, from + 3 * stride + i);
-      const auto low01 = hn::BitCast(d64, hn::InterleaveLower(d, r0, r1));
-      const auto low23 = hn::BitCast(d64, hn::InterleaveLower(d, r2, r3));
-      const auto high01 = hn::BitCast(d64, hn::InterleaveUpper(d, r0, r1));
-      const auto high23 = hn::BitCast(d64, hn::InterleaveUpper(d, r2, r3));
-      hn::StoreU(hn::BitCast(d, hn::InterleaveLower(d64, low01, low23)), d, to + i * pitch);
-      hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(d64, low01, low23)), d, to + (i + 1) * pitch);
-      hn::StoreU(hn::BitCast(d, hn::InterleaveLower(d64, high01, high23)), d, to + (i + 2) * pitch);
-      hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(d64, high01, high23)), d, to + (i + 3) * pitch);
+      hn::Vec<decltype(d)> columns[4];
+      load_transposed<W>(from + i, stride, columns);
+      for (int j = 0; j < 4; ++j) hn::StoreU(columns[j], d, to + (i + j) * pitch);
     }
   }
 #endif
@@ -147,6 +177,12 @@ HWY_INLINE void pack_transposed_strip(const T* from, int64_t stride, int64_t cou
 template <class T>
 HWY_INLINE void pack_along_k(const T* from, int64_t stride, int64_t rows, int64_t k, float* to, int64_t width) {
   int64_t r = 0;
+  if constexpr (kLanes >= 16) {
+    for (; r + 16 <= rows; r += 16) pack_transposed_strip<16>(from + r * stride, stride, k, to + r, width);
+  }
+  if constexpr (kLanes >= 8) {
+    for (; r + 8 <= rows; r += 8) pack_transposed_strip<8>(from + r * stride, stride, k, to + r, width);
+  }
   for (; r + 4 <= rows; r += 4) pack_transposed_strip<4>(from + r * stride, stride, k, to + r, width);
   for (; r + 2 <= rows; r += 2) pack_transposed_strip<2>(from + r * stride, stride, k, to + r, width);
   for (; r < rows; ++r) pack_transposed_strip<1>(from + r * stride, stride, k, to + r, width);

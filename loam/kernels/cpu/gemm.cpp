@@ -1,7 +1,7 @@
 #include "loam/kernels/cpu/gemm.h"
 
 #include <algorithm>
-#include <vector>
+#include <limits>
 
 #include "loam/base/parallel_for.h"
 #include "loam/kernels/cpu/simd.h"
@@ -23,7 +23,7 @@ constexpr int64_t kBlockK = 512;
 constexpr int64_t kBlockM = 192;
 // Bounds of one task's part of c. Sizes of tasks are multiples of 96 columns and 12 rows, whole tiles for every
 // instruction set.
-constexpr int64_t kTaskColumns = 1056, kTaskRowsBf16 = 576;
+constexpr int64_t kTaskColumns = 1152, kTaskRowsBf16 = 576;
 constexpr int64_t kColumnUnit = 96, kRowUnit = 12;
 
 constexpr int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
@@ -195,38 +195,37 @@ struct Grid {
   int64_t down, across;   // number of tasks
 };
 
+// The cut that takes the least time: the share of the busiest thread, where packing an element costs as much as
+// kPackCost multiply-adds.
 Grid make_grid(int64_t m, int64_t n, int64_t k, int threads, bool bf16_result) {
-  const int64_t most_rows = bf16_result ? kTaskRowsBf16 : std::max(m, int64_t{1});
+  const int64_t most_rows = bf16_result ? kTaskRowsBf16 : m;
   // With few rows a packed panel is used little, so it is kept small enough for the L2 cache.
   const int64_t most_columns = m <= 4 * kRowUnit ? 2 * kColumnUnit : kTaskColumns;
-  Grid grid{};
-  grid.down = ceil_div(m, most_rows);
-  grid.across = ceil_div(n, most_columns);
+  const int64_t column_unit = kColumnUnit / (n < 4 * kColumnUnit ? 3 : 1);
+  const int64_t least_down = ceil_div(m, most_rows), least_across = ceil_div(n, most_columns);
   // Below this much work a second thread costs more than it brings.
   constexpr double kWorthSharing = 1 << 17;
-  const bool share =
-      threads > 1 && static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) > kWorthSharing;
-  const auto update = [&] {
-    grid.rows = round_up(ceil_div(m, grid.down), kRowUnit);
-    grid.columns = round_up(ceil_div(n, grid.across), kColumnUnit / (n < 4 * kColumnUnit ? 3 : 1));
-  };
-  update();
-  // An equal number of tasks for each thread, or so many that an uneven end does not matter.
-  while (share) {
-    const int64_t tasks = ceil_div(m, grid.rows) * ceil_div(n, grid.columns);
-    if (tasks % threads == 0 || tasks >= 8 * threads) break;
-    const bool can_go_down = grid.rows > kRowUnit, can_go_across = grid.columns > kColumnUnit / 3;
-    if (!can_go_down && !can_go_across) break;
-    if (can_go_down && (grid.rows >= grid.columns || !can_go_across)) {
-      ++grid.down;
-    } else {
-      ++grid.across;
+  const bool share = static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) > kWorthSharing;
+  const int64_t workers = share ? threads : 1;
+  constexpr int64_t kPackCost = 16;
+  Grid best{};
+  int64_t best_cost = std::numeric_limits<int64_t>::max();
+  const int64_t most_down = std::max(least_down, std::min(ceil_div(m, kRowUnit), 2 * workers - 1));
+  for (int64_t down = least_down; down <= most_down; ++down) {
+    const int64_t least_rounds = ceil_div(down * least_across, workers);
+    for (int64_t rounds = least_rounds; rounds < least_rounds + 3; ++rounds) {
+      const int64_t across = std::clamp(rounds * workers / down, least_across, ceil_div(n, column_unit));
+      Grid grid{};
+      grid.rows = round_up(ceil_div(m, down), kRowUnit);
+      grid.columns = round_up(ceil_div(n, across), column_unit);
+      grid.down = ceil_div(m, grid.rows);
+      grid.across = ceil_div(n, grid.columns);
+      const int64_t cost = ceil_div(grid.down * grid.across, workers) *
+                           (grid.rows * grid.columns + kPackCost * (grid.rows + grid.columns));
+      if (cost < best_cost) best = grid, best_cost = cost;
     }
-    update();
   }
-  grid.down = ceil_div(m, grid.rows);
-  grid.across = ceil_div(n, grid.columns);
-  return grid;
+  return best;
 }
 
 float element(const View& view, int64_t index) {

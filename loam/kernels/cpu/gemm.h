@@ -10,7 +10,7 @@
 
 namespace loam::cpu {
 
-// Any shape. Workspace: at most 2.6 MiB (5 MiB with a bf16 result) for each thread, and N floats for a bias.
+// Any shape. Workspace: at most 2.7 MiB (5.3 MiB with a bf16 result) for each thread, and N floats for a bias.
 void gemm(const ExecContext& ctx, const MatmulArgs& args);
 
 // y = x W^T for M <= kSkinnyRows: streams W once and packs nothing. A row's bits do not depend on M, but differ from

@@ -134,9 +134,15 @@ bool dnnl_matmul(const ExecContext& ctx, const MatmulArgs& args) {
       {DNNL_ARG_DST, memory(plan->desc.dst_desc(), args.c.data)},
       {DNNL_ARG_SCRATCHPAD, memory(plan->desc.scratchpad_desc(), scratchpad.data<uint8_t>())}};
   if (args.bias) operands.emplace(DNNL_ARG_BIAS, memory(plan->desc.bias_desc(), args.bias.data));
-  dnnl::stream stream(engine());
-  plan->primitive.execute(stream, operands);
-  stream.wait();
+  try {
+    dnnl::stream stream(engine());
+    plan->primitive.execute(stream, operands);
+    stream.wait();
+  } catch (const dnnl::error& error) {
+    const auto [m, n] = args.c.dims<2>();
+    fail(error.status == dnnl_out_of_memory ? ErrorCode::kOutOfMemory : ErrorCode::kInternal,
+         "matmul: oneDNN on a result of [{}, {}]: {}", m, n, error.what());
+  }
   return true;
 }
 

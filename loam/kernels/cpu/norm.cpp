@@ -6,6 +6,8 @@
 
 #include "loam/kernels/norm.h"
 
+#include <hwy/cache_control.h>
+
 #include <cmath>
 
 #include "loam/kernels/cpu/register.h"
@@ -86,7 +88,9 @@ void layer_norm_fwd_of(const LayerNormFwdArgs& a, int64_t begin, int64_t end) {
                            .value[0] /
                        static_cast<float>(C);
     const Vec m = set(mean);
+    const T* next = x + in.stride;
     const float squares = row_sums<1>(C, [&](int64_t i, auto width, Vec* sum) LOAM_LOOP_BODY {
+                            hwy::Prefetch(next + i);  // else memory rests while this row is in the cache
                             const Vec v = hn::Sub(keep(load(x + i, width), width, mean), m);
                             sum[0] = hn::MulAdd(v, v, sum[0]);
                           }).value[0];
@@ -181,10 +185,7 @@ void add_up(const Tensor& partials, const View& gradient, const RowBlocks& block
 }
 
 void rms_norm_fwd(const ExecContext& ctx, const RmsNormFwdArgs& a) {
-  const Rows x = as_rows(a.x, "rms_norm");
-  parallel_for(ctx.threads, x.rows, row_grain(x.cols), [&](int64_t begin, int64_t end, int) {
-    HWY_DYNAMIC_DISPATCH(rms_norm_fwd_rows)(a, begin, end);
-  });
+  each_row(ctx, as_rows(a.x, "rms_norm"), HWY_DYNAMIC_DISPATCH(rms_norm_fwd_rows), a);
 }
 
 void rms_norm_bwd(const ExecContext& ctx, const RmsNormBwdArgs& a) {
@@ -200,10 +201,7 @@ void rms_norm_bwd(const ExecContext& ctx, const RmsNormBwdArgs& a) {
 }
 
 void layer_norm_fwd(const ExecContext& ctx, const LayerNormFwdArgs& a) {
-  const Rows x = as_rows(a.x, "layer_norm");
-  parallel_for(ctx.threads, x.rows, row_grain(x.cols), [&](int64_t begin, int64_t end, int) {
-    HWY_DYNAMIC_DISPATCH(layer_norm_fwd_rows)(a, begin, end);
-  });
+  each_row(ctx, as_rows(a.x, "layer_norm"), HWY_DYNAMIC_DISPATCH(layer_norm_fwd_rows), a);
 }
 
 void layer_norm_bwd(const ExecContext& ctx, const LayerNormBwdArgs& a) {

@@ -5,6 +5,10 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "loam/base/parallel_for.h"
+#include "loam/kernels/exec_context.h"
+#include "loam/tensor/view.h"
+
 namespace loam {
 
 // At most 64 blocks, of at least 16 rows; a function of the number of rows alone.
@@ -18,5 +22,12 @@ struct RowBlocks {
 
 // The least number of rows worth a thread of their own, when an element costs about as much as a copy.
 inline int64_t row_grain(int64_t cols) { return std::max<int64_t>(1, 8192 / std::max<int64_t>(cols, 1)); }
+
+// run(args, begin, end) over the rows of a matrix, which threads share. Rows do not depend on each other.
+template <class Args>
+void each_row(const ExecContext& ctx, const Rows& rows, void (*run)(const Args&, int64_t, int64_t), const Args& args) {
+  parallel_for(ctx.threads, rows.rows, row_grain(rows.cols),
+               [&](int64_t begin, int64_t end, int) { run(args, begin, end); });
+}
 
 }  // namespace loam

@@ -18,8 +18,7 @@ class Walk {
  public:
   using Pointers = std::array<std::byte*, K>;
 
-  // The shape of views[0]; a view with fewer axes is repeated over the leading ones. REQUIRES: sizes agree from the
-  // right.
+  // REQUIRES: all have the shape of views[0].
   explicit Walk(const std::array<View, K>& views) {
     const Shape& shape = views[0].shape;
     for (size_t k = 0; k < K; ++k) {
@@ -31,8 +30,7 @@ class Walk {
       std::array<int64_t, K> strides;
       bool joins = axes_ > 0;
       for (size_t k = 0; k < K; ++k) {
-        const int own = axis - (shape.rank() - views[k].rank());
-        strides[k] = own < 0 ? 0 : views[k].strides[own];
+        strides[k] = views[k].strides[axis];
         joins = joins && strides_[last()][k] == strides[k] * shape[axis];
       }
       if (!joins) ++axes_;
