@@ -62,6 +62,23 @@ TEST(LinearLogProb, MatchesReference) {
   bench_op(log_prob_case(1024, 288, 8192));
 }
 
+// Where every row has a target, NaN or infinity in one shows in it and in no other.
+TEST(LinearLogProb, BadRowsStayAlone) {
+  constexpr int64_t N = 5, C = 7, V = 11;
+  OpCase c = log_prob_case(N, C, V);
+  const std::vector<int32_t> targets = {3, 0, 10, 7, 7};
+  c.row_wise = true;
+  c.op = [=](const Context& ctx, std::span<const Var> in, std::span<const ParamRef> p) {
+    const ops::LogProb r = ops::linear_log_prob(ctx, in[0], p[0], ints(ctx, {N}, targets), true);
+    return std::vector<Var>{r.logp, r.lse, Var(r.entropy)};
+  };
+  c.reference = [=](std::span<const Values> in, std::span<const Values> p) {
+    const LogProbReference r = log_prob_reference(in[0], p[0], targets, C);
+    return std::vector<Values>{r.logp, r.lse, r.entropy};
+  };
+  check_op(c);
+}
+
 TEST(CrossEntropy, MatchesReference) {
   check_op(cross_entropy_case(1, 1, 2));
   check_op(cross_entropy_case(5, 7, 11));

@@ -39,6 +39,27 @@ TEST(Linear, MatchesReference) {
   bench_op(linear_case({1024}, 768, 768, false));
 }
 
+// The head's logits are f32 whatever the weight is, also from a slice; the product is not rounded to bf16.
+TEST(Logits, MatchReferenceInF32) {
+  constexpr int64_t N = 3, C = 17, V = 29;
+  for (DType dtype : {DType::f32, DType::bf16}) {
+    const ExecResources resources = guarded_resources();
+    {
+      Tape tape;
+      const Context ctx(resources.context, &tape);
+      TestParams params(ctx);
+      const Tensor w = tensor_of(ctx, {V, C}, dtype, random_values(V * C, 1));
+      const Tensor x = tensor_of(ctx, {N, C + 4}, dtype, random_values(N * (C + 4), 2)).narrow(1, 2, C);
+      const Tensor y = ops::logits(ctx, x, params.add(w));
+      EXPECT_EQ(y.dtype(), DType::f32);
+      EXPECT_EQ(tape.size(), 0);
+      EXPECT_LT(relative_error(values_of(y), linear_reference(values_of(x), values_of(w), {}, C)),
+                4 * dtype_eps(DType::f32));
+    }
+    EXPECT_EQ(resources.arena->broken_guards(), 0);
+  }
+}
+
 TEST(Linear, ErrorNamesTheShapes) {
   const ExecResources resources = guarded_resources();
   const Context ctx(resources.context);
