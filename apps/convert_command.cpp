@@ -40,11 +40,11 @@ int run(const Options& o, const CommonFlags& flags) {
     check_vocabulary(tokenizer, model.config());
     save_tokenizer(tokenizer, out.path());
     if (tokenizer.bos_id() >= 0) save.bos_id = tokenizer.bos_id();
-    if (tokenizer.end_of_text_id() >= 0) save.eos_id = tokenizer.end_of_text_id();
+    if (tokenizer.end_of_text_id() >= 0) save.eos_ids = std::vector<int32_t>{tokenizer.end_of_text_id()};
   } else {
     log_warn("{} has no tokenizer beside it; --tokenizer would put one into {}", o.from, o.to);
   }
-  save_model(model, out.path(), save);
+  save_model(exec.context, model, out.path(), save);
   out.commit();
   if (!flags.quiet) print(o.to);
   return 0;

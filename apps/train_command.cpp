@@ -21,8 +21,9 @@ struct TrainOptions {
   std::vector<std::string> settings;
   // The commonest settings as flags, in the order of the list below; empty: not given.
   std::vector<std::pair<std::string, std::string>> shortcuts = {
-      {"steps", ""},     {"batch", ""},     {"micro_batch", ""}, {"optimizer.lr", ""}, {"dtype", ""},
-      {"log_every", ""}, {"val_every", ""}, {"save_every", ""},  {"sample_every", ""}, {"sample_prompt", ""},
+      {"steps", ""},      {"batch", ""},        {"micro_batch", ""},   {"optimizer.lr", ""},
+      {"dtype", ""},      {"numerics", ""},     {"log_every", ""},     {"val_every", ""},
+      {"save_every", ""}, {"sample_every", ""}, {"sample_prompt", ""},
   };
   bool overfit = false, dry_run = false, force = false, allow_changed_config = false;
 };

@@ -1,5 +1,6 @@
 // `loam train --dry-run`: what a run needs, before it starts. Exit status 1 if it does not fit.
 #include "apps/command.h"
+#include "loam/base/log.h"
 #include "loam/base/progress.h"
 #include "loam/model/families/family.h"
 #include "loam/train/trainer.h"
@@ -14,6 +15,7 @@ int print_run_plan(const ExecContext& ctx, const TrainConfig& given, bool as_jso
   TokenSetInfo data;
   if (!given.data.path.empty()) data = TokenSet(Path(given.data.path) / "train").info();
   const TrainConfig config = config_for_data(given, data);
+  for (const std::string& warning : config_warnings(config)) log_warn("{}", warning);
   family_for(config.model);  // an error if no MODEL directory could hold the result
   const RunPlan plan = Trainer::plan(config, data.tokens);
   // What the rest of a step leaves of the matrix product's rate.
@@ -27,8 +29,8 @@ int print_run_plan(const ExecContext& ctx, const TrainConfig& given, bool as_jso
                             {"gradient_bytes", plan.gradient_bytes},
                             {"moment_bytes", plan.moment_bytes},
                             {"activation_bytes", plan.activation_bytes},
-                            {"available_bytes", plan.available_bytes},
-                            {"fits", plan.fits()},
+                            {"available_bytes", plan.available_bytes ? Json(*plan.available_bytes) : Json()},
+                            {"fits", plan.available_bytes ? Json(plan.fits()) : Json()},
                             {"tokens_per_step", plan.tokens_per_step},
                             {"tokens", plan.tokens},
                             {"epochs", plan.epochs},
@@ -43,8 +45,10 @@ int print_run_plan(const ExecContext& ctx, const TrainConfig& given, bool as_jso
   print(fmt::format("memory       {} weights + {} gradients + {} optimizer + {} activations = {}",
                     bytes(plan.weight_bytes), bytes(plan.gradient_bytes), bytes(plan.moment_bytes),
                     bytes(plan.activation_bytes), bytes(plan.total_bytes())));
-  print(fmt::format("available    {}: {}", bytes(plan.available_bytes),
-                    plan.fits() ? "fits" : "does not fit; a smaller micro_batch or data.length needs less"));
+  print(fmt::format("available    {}: {}", plan.available_bytes ? bytes(*plan.available_bytes) : "unknown",
+                    !plan.available_bytes ? "it may not fit"
+                    : plan.fits()         ? "fits"
+                                          : "does not fit; a smaller micro_batch or data.length needs less"));
   print(fmt::format("tokens       {} in {} steps of {}", count(static_cast<double>(plan.tokens)), config.steps,
                     plan.tokens_per_step));
   if (data.tokens > 0) {

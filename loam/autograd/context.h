@@ -8,7 +8,8 @@ namespace loam {
 
 class Tape;
 
-// A tensor together with its place on a tape. Without a place (id < 0) no gradient flows to it.
+// A tensor together with its place on a tape. Without a place (id < 0) no gradient flows to it. A place means something
+// on the tape that gave it only.
 struct Var {
   Tensor value;
   int32_t id = -1;

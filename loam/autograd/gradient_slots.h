@@ -1,4 +1,4 @@
-// The gradients of the values of one tape, and who shares memory with whom.
+// The gradients of the values of one tape, and who shares memory with whom. Inner workings of Tape.
 //
 // A region is a piece of gradient memory that is written as a whole. The values of ops have regions of their own
 // (roots); a part of a value has a region within its parent's, at the same place and with the same strides as the part
@@ -24,13 +24,13 @@ class GradientSlots {
   void truncate(int32_t size);
   void clear();
 
-  bool has_gradient(int32_t id) const { return region_of(id).fill != Fill::none; }
   // True if writing the gradient of one changes that of the other.
   bool overlap(int32_t a, int32_t b) const;
 
   // Where the next contribution to a gradient goes; it counts as written.
   GradTarget target(const Context& ctx, int32_t id);
-  // Adds a contribution that is at hand. The first one of a root is shared, not copied.
+  // Adds a contribution that is at hand. The first one of a root is shared, not copied, and never written to: who adds
+  // to it later does so in a copy, unless nobody else holds it.
   void contribute(const Context& ctx, int32_t id, const Tensor& gradient);
   // A contiguous buffer like the value's gradient, uninitialised.
   Tensor buffer(const Context& ctx, int32_t id) const;

@@ -21,10 +21,12 @@ class BackwardScope {
   virtual GradTarget input_grad(int input) = 0;
   // Instead of input_grad: the gradient of the input is this tensor, shared and not copied where possible.
   virtual void pass_input_grad(int input, const Tensor& gradient) = 0;
-  // Where to add the gradient of a parameter; false if it is frozen.
+  // Where to put the gradient of a parameter; false if it is frozen. Ask once per use and then write it.
   virtual GradTarget param_grad(int param) = 0;
 };
 
+// REQUIRES of every node: inputs, outputs' gradients and what was saved are not written to.
+//
 // A node keeps what it needs as plain members (Tensor, ParamRef), never a weight tensor itself, so that kept memory can
 // be seen.
 class Node {

@@ -3,7 +3,10 @@
 // Values are numbered; each has a slot for its gradient, in the value's dtype. The first contribution overwrites the
 // slot, later ones accumulate. A gradient that an op hands through (residual adds) is shared between slots and copied
 // only if someone must add to it while another still needs it. Several tapes can live at once (one a micro-batch).
-// Thread safety: a tape belongs to one thread.
+//
+// Errors: whatever an op or a node throws passes through. After one from backward() or from a segment the tape is good
+// for clear() only, and the gradients of parameters are those of part of the nodes.
+// Thread safety: a tape belongs to one thread, and so do the gradients of the parameters that its backward() reaches.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +31,8 @@ class Tape {
 
   // A value whose gradient is wanted: grad() gives it after backward().
   Var leaf(Tensor value);
-  Tensor grad(const Var& leaf) const;  // empty if no gradient flowed
+  // Empty if no gradient flowed. To be read only: it may be memory that was handed to backward().
+  Tensor grad(const Var& leaf) const;
 
   // True if `var` lies on this tape, so that something upstream wants its gradient.
   bool wants_grad(const Var& var) const;
@@ -72,6 +76,7 @@ class Tape {
   void visit_saved(
       const std::function<void(const char* node, std::string_view what, const Tensor& tensor)>& visit) const;
   int64_t size() const;  // nodes recorded and not yet run
+  // Forgets all values, nodes and gradients; the hook stays.
   void clear();
 
  private:

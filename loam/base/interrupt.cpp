@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
+#include <cstring>
 
 #include "loam/base/error.h"
 
@@ -16,8 +18,13 @@ static_assert(std::atomic<bool>::is_always_lock_free, "used in a signal handler"
 int scopes = 0;  // scopes nest; the outermost one installs and restores
 struct sigaction old_interrupt, old_terminate;
 
+std::atomic<const char*> notice = nullptr;
+
 void on_signal(int signal) {
   if (flag.exchange(true)) _exit(128 + signal);
+  const int error = errno;
+  if (const char* line = notice.load()) (void)!::write(STDERR_FILENO, line, std::strlen(line));
+  errno = error;
 }
 
 }  // namespace
@@ -37,6 +44,14 @@ InterruptScope::~InterruptScope() {
   sigaction(SIGINT, &old_interrupt, nullptr);
   sigaction(SIGTERM, &old_terminate, nullptr);
 }
+
+// On a terminal a progress bar may stand on the line.
+InterruptNotice::InterruptNotice(const std::string& text)
+    : line_((::isatty(STDERR_FILENO) ? "\r\x1b[K" : "") + text + "\n") {
+  notice = line_.c_str();
+}
+
+InterruptNotice::~InterruptNotice() { notice = nullptr; }
 
 bool interrupted() { return flag.load(std::memory_order_relaxed); }
 void request_interrupt() { flag.store(true); }

@@ -1,6 +1,8 @@
 // Ctrl-C and SIGTERM as a flag that long loops look at.
 #pragma once
 
+#include <string>
+
 namespace loam {
 
 // Installs handlers for SIGINT and SIGTERM while it lives. The first signal sets the flag; a second one ends the
@@ -11,6 +13,18 @@ class InterruptScope {
   ~InterruptScope();
   InterruptScope(const InterruptScope&) = delete;
   InterruptScope& operator=(const InterruptScope&) = delete;
+};
+
+// While it lives, the first signal is answered at once with this line on stderr.
+class InterruptNotice {
+ public:
+  explicit InterruptNotice(const std::string& text);
+  ~InterruptNotice();
+  InterruptNotice(const InterruptNotice&) = delete;
+  InterruptNotice& operator=(const InterruptNotice&) = delete;
+
+ private:
+  std::string line_;
 };
 
 bool interrupted();

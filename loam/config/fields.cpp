@@ -1,5 +1,6 @@
 #include "loam/config/fields.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace loam {
@@ -38,6 +39,17 @@ std::string joined_names(const std::vector<std::string>& names) {
   std::string all;
   for (const std::string& name : names) all += (all.empty() ? "" : "|") + name;
   return all;
+}
+
+void check_range(std::string_view prefix, std::string_view name, double value, const std::string& text,
+                 std::span<const NumberRange> ranges) {
+  const auto range = std::find_if(ranges.begin(), ranges.end(), [&](const NumberRange& r) { return r.name == name; });
+  const std::string key = joined(std::string(prefix), name);
+  if (range == ranges.end()) fail(ErrorCode::kInternal, "{}: a setting without a range", key);
+  LOAM_CHECK(std::isfinite(value), "{} is {}; it must be a finite number", key, text);
+  LOAM_CHECK(range->above_low ? value > range->low : value >= range->low, "{} is {}; it must be {} {}", key, text,
+             range->above_low ? "above" : "at least", range->low);
+  LOAM_CHECK(value <= range->high, "{} is {}; it must be at most {}", key, text, range->high);
 }
 
 void read_value(bool& value, const Json& json, const std::string& name) {

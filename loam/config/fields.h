@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -50,6 +51,19 @@ void config_set(Config& config, std::string_view assignment);
 // All fields, flattened.
 template <class Config>
 std::vector<FieldInfo> config_fields(const Config& config);
+
+// The values that a number of a configuration may take.
+struct NumberRange {
+  std::string_view name;  // without the struct's own prefix
+  double low, high;
+  bool above_low = false;  // `low` itself does not count
+};
+
+// The struct's own numbers against `ranges`, which must have one for each; those of nested structs are theirs to check.
+// Error{kInvalidArgument} that gives `prefix`.name, the value, and the bound that it breaks; NaN and infinities break
+// every range.
+template <class Config>
+void check_ranges(const Config& config, std::string_view prefix, std::span<const NumberRange> ranges);
 
 // Lines "optimizer.lr: 0.0003 -> 0.001" for the settings that differ, for refusing a changed configuration on resume.
 std::vector<std::string> config_diff(const Json& before, const Json& after);

@@ -26,6 +26,10 @@ struct IsVector<std::vector<T>> : std::true_type {};
 std::string joined(const std::string& prefix, std::string_view name);
 std::string joined_names(const std::vector<std::string>& names);
 
+// Error{kInvalidArgument} unless `value`, shown as `text`, lies in the range of that name.
+void check_range(std::string_view prefix, std::string_view name, double value, const std::string& text,
+                 std::span<const NumberRange> ranges);
+
 void read_value(bool& value, const Json& json, const std::string& name);
 void read_value(int64_t& value, const Json& json, const std::string& name);
 void read_value(double& value, const Json& json, const std::string& name);
@@ -152,6 +156,16 @@ void config_from_json(Config& config, const Json& json) {
   Config changed = config;
   config_detail::struct_from_json(changed, json, "");
   config = std::move(changed);
+}
+
+template <class Config>
+void check_ranges(const Config& config, std::string_view prefix, std::span<const NumberRange> ranges) {
+  visit_fields(config, [&](const char* name, const auto& field, const char*) {
+    using T = std::remove_cvref_t<decltype(field)>;
+    if constexpr (std::is_same_v<T, int64_t> || std::is_same_v<T, double>) {
+      config_detail::check_range(prefix, name, static_cast<double>(field), fmt::format("{}", field), ranges);
+    }
+  });
 }
 
 template <class Config>

@@ -1,7 +1,5 @@
 #include "loam/config/model_config.h"
 
-#include <cmath>
-
 namespace loam {
 
 const std::vector<std::pair<NormKind, const char*>>& enum_names(NormKind) {
@@ -34,34 +32,26 @@ const std::vector<std::pair<RopePairs, const char*>>& enum_names(RopePairs) {
 namespace {
 
 // Far above any real model, and so low that no product of sizes overflows: a configuration may come from a stranger.
-constexpr int64_t kMaxVocab = int64_t{1} << 24, kMaxLength = int64_t{1} << 24, kMaxLayers = 4096;
-constexpr int64_t kMaxWidth = int64_t{1} << 20, kMaxHeads = 4096;
-
-void check_range(const char* name, int64_t value, int64_t low, int64_t high) {
-  LOAM_CHECK(value >= low && value <= high, "model configuration: {} is {}; it must lie in [{}, {}]", name, value, low,
-             high);
-}
-
-void check_positive(const char* name, double value) {
-  LOAM_CHECK(std::isfinite(value) && value > 0, "model configuration: {} is {}; it must be positive", name, value);
-}
-
-void check_sizes(const ModelConfig& c) {
-  check_range("vocab_size", c.vocab_size, 0, kMaxVocab);
-  check_range("context_length", c.context_length, 1, kMaxLength);
-  check_range("layers", c.layers, 1, kMaxLayers);
-  check_range("dim", c.dim, 1, kMaxWidth);
-  check_range("heads", c.heads, 1, kMaxHeads);
-  check_range("kv_heads", c.kv_heads, 0, kMaxHeads);
-  check_range("head_dim", c.head_dim, 0, 256);
-  check_range("ffn_dim", c.ffn_dim, 0, kMaxWidth);
-}
+constexpr double kMaxWidth = 1 << 20, kMaxLength = 1 << 24;
+constexpr NumberRange kRanges[] = {
+    {"vocab_size", 0, kMaxLength},
+    {"context_length", 1, kMaxLength},
+    {"layers", 1, 4096},
+    {"dim", 1, kMaxWidth},
+    {"heads", 1, 4096},
+    {"kv_heads", 0, 4096},
+    {"head_dim", 0, 256},
+    {"ffn_dim", 0, kMaxWidth},
+    {"norm_eps", 0, 1, true},
+    {"rope_theta", 0, 1e30, true},
+    {"init_std", 0, 1e3},
+};
 
 void check_heads(const ModelConfig& c) {
-  LOAM_CHECK(c.heads % c.kv_heads == 0, "model configuration: heads ({}) is not a multiple of kv_heads ({})", c.heads,
+  LOAM_CHECK(c.heads % c.kv_heads == 0, "model.heads ({}) is not a multiple of model.kv_heads ({})", c.heads,
              c.kv_heads);
   LOAM_CHECK(c.head_dim % 8 == 0 && c.head_dim > 0 && c.head_dim <= 256,
-             "model configuration: head_dim is {}; it must be a multiple of 8, at most 256", c.head_dim);
+             "model.head_dim is {}; it must be a multiple of 8, at most 256", c.head_dim);
 }
 
 struct Counts {
@@ -83,19 +73,15 @@ Counts layer_counts(const ModelConfig& c) {
 }  // namespace
 
 ModelConfig derive(ModelConfig c) {
-  check_sizes(c);
+  check_ranges(c, "model", kRanges);
   if (c.kv_heads == 0) c.kv_heads = c.heads;
   if (c.head_dim == 0) {
-    LOAM_CHECK(c.dim % c.heads == 0, "model configuration: dim ({}) is not a multiple of heads ({})", c.dim, c.heads);
+    LOAM_CHECK(c.dim % c.heads == 0, "model.dim ({}) is not a multiple of model.heads ({})", c.dim, c.heads);
     c.head_dim = c.dim / c.heads;
   }
   check_heads(c);
   if (c.ffn_dim == 0) c.ffn_dim = c.gated ? (8 * c.dim + 3 * 64 - 1) / (3 * 64) * 64 : 4 * c.dim;
-  check_positive("norm_eps", c.norm_eps);
-  check_positive("rope_theta", c.rope_theta);
-  LOAM_CHECK(std::isfinite(c.init_std) && c.init_std >= 0,
-             "model configuration: init_std is {}; it must not be negative", c.init_std);
-  LOAM_CHECK(!c.norm_bias || c.norm == NormKind::layer, "model configuration: norm_bias needs norm=layer");
+  LOAM_CHECK(!c.norm_bias || c.norm == NormKind::layer, "model.norm_bias needs model.norm=layer");
   return c;
 }
 

@@ -11,8 +11,11 @@ namespace loam {
 
 enum class ComputeDtype { f32, bf16 };
 enum class ScheduleKind { cosine, wsd, constant };
+// What may be relied on to be bit-equal: docs/numerics.md.
+enum class NumericsLevel { fast, deterministic, exact };
 const std::vector<std::pair<ComputeDtype, const char*>>& enum_names(ComputeDtype);
 const std::vector<std::pair<ScheduleKind, const char*>>& enum_names(ScheduleKind);
+const std::vector<std::pair<NumericsLevel, const char*>>& enum_names(NumericsLevel);
 
 struct DataConfig {
   std::string path;    // directory made by `loam data tokenize`: train/, val/, tokenizer.json
@@ -64,6 +67,7 @@ struct TrainConfig {
   int64_t batch = 32;       // rows an optimizer step
   int64_t micro_batch = 0;  // rows a forward pass; 0: as many as batch
   ComputeDtype dtype = ComputeDtype::f32;
+  NumericsLevel numerics = NumericsLevel::fast;
   int64_t seed = 1;
   int64_t log_every = 10;
   int64_t val_every = 250;     // steps; 0: only at the end
@@ -85,6 +89,9 @@ void visit_fields(Config& c, Visitor&& visit) {
   visit("batch", c.batch, "rows an optimizer step");
   visit("micro_batch", c.micro_batch, "rows a forward pass; 0: as many as batch");
   visit("dtype", c.dtype, "compute dtype of matrices and activations");
+  visit(
+      "numerics", c.numerics,
+      "fast: the quickest kernels; deterministic: the same bits on every run; exact: also for any batch beside a row");
   visit("seed", c.seed, "of initial weights and of the order of the data");
   visit("log_every", c.log_every, "steps between lines of metrics");
   visit("val_every", c.val_every, "steps between validations; 0: only at the end");
@@ -97,7 +104,11 @@ void visit_fields(Config& c, Visitor&& visit) {
   visit("overfit_one_batch", c.overfit_one_batch, "train on the first batch for ever: the loss must go to 0");
 }
 
-// Derives the model, the row length and the micro-batch, and checks the whole. Idempotent.
+// Derives the model, the row length and the micro-batch, and checks the whole: Error{kInvalidArgument} that names the
+// setting. Idempotent.
 TrainConfig derive(TrainConfig config);
+
+// What a derived configuration allows and probably nobody wants, one line each.
+std::vector<std::string> config_warnings(const TrainConfig& config);
 
 }  // namespace loam

@@ -88,6 +88,27 @@ void verify_file(const Path& checkpoint, const std::string& name, const Json& ex
   }
 }
 
+// Gives the step of a complete checkpoint. `deep` also checks the hashes of the contents, not just the sizes.
+int64_t verify_checkpoint(const Path& checkpoint, bool deep) {
+  const Path path = checkpoint / kManifest;
+  std::error_code error;
+  if (!fs::exists(path, error)) fail_torn(checkpoint, fmt::format("there is no {}", kManifest));
+  const Json manifest = Json::parse(read_file(path, kMaxJson), path.string());
+  const Json *format = manifest.is_object() ? manifest.find("format") : nullptr,
+             *version = manifest.is_object() ? manifest.find("version") : nullptr,
+             *step = manifest.is_object() ? manifest.find("step") : nullptr,
+             *files = manifest.is_object() ? manifest.find("files") : nullptr;
+  if (!format || *format != Json(kFormat) || !version || !step || !step->is_int() || !files || !files->is_object()) {
+    fail_torn(checkpoint, fmt::format("{} is not one", kManifest));
+  }
+  if (*version != Json(kVersion)) {
+    fail_torn(checkpoint, fmt::format("version {}, but this program reads version {}", version->dump(), kVersion));
+  }
+  if (files->find(kState) == nullptr) fail_torn(checkpoint, fmt::format("{} does not name {}", kManifest, kState));
+  for (const auto& [name, expected] : files->as_object()) verify_file(checkpoint, name, expected, deep);
+  return step->as_int();
+}
+
 bool is_complete(const Path& checkpoint) {
   try {
     verify_checkpoint(checkpoint, false);
@@ -101,8 +122,8 @@ bool is_complete(const Path& checkpoint) {
 
 CheckpointStore::CheckpointStore(Path directory) : directory_(std::move(directory)) {}
 
-Path CheckpointStore::save(int64_t step, const std::vector<CheckpointFile>& files, const Json& state, int64_t keep_last,
-                           const std::vector<int64_t>& protect) {
+Path CheckpointStore::save(int64_t step, const std::vector<CheckpointFile>& files, const Json& state,
+                           int64_t keep_last) {
   LOAM_CHECK(step >= 0, "checkpoint: step {} is negative", step);
   clean();
   const Path path = directory_ / directory_name(step);
@@ -119,17 +140,17 @@ Path CheckpointStore::save(int64_t step, const std::vector<CheckpointFile>& file
       Json::Object{{"format", kFormat}, {"version", kVersion}, {"step", step}, {"files", std::move(manifest_files)}};
   write_file_atomic(building.path() / kManifest, manifest.dump(2) + "\n");
   building.commit();
-  prune(step, keep_last, protect);
+  prune(step, keep_last);
   return path;
 }
 
-void CheckpointStore::prune(int64_t step, int64_t keep_last, const std::vector<int64_t>& protect) const {
+void CheckpointStore::prune(int64_t step, int64_t keep_last) const {
   if (keep_last <= 0) return;
   auto checkpoints = list();
   std::reverse(checkpoints.begin(), checkpoints.end());
   int64_t kept = 0;
   for (const CheckpointInfo& info : checkpoints) {
-    if (info.step > step || std::find(protect.begin(), protect.end(), info.step) != protect.end()) continue;
+    if (info.step > step) continue;
     if (is_complete(info.path) && kept < keep_last) {
       ++kept;
     } else {
@@ -150,13 +171,12 @@ std::vector<CheckpointInfo> CheckpointStore::list() const {
   return checkpoints;
 }
 
-std::optional<CheckpointInfo> CheckpointStore::newest_complete() const {
+std::optional<VerifiedCheckpoint> CheckpointStore::newest_complete() const {
   auto checkpoints = list();
   std::reverse(checkpoints.begin(), checkpoints.end());
   for (const CheckpointInfo& info : checkpoints) {
     try {
-      verify_checkpoint(info.path);
-      return info;
+      return VerifiedCheckpoint(info.path);
     } catch (const Error& error) {
       log_warn("{}; skipped", error.what());
     }
@@ -179,23 +199,8 @@ void CheckpointStore::clean() const {
   }
 }
 
-void verify_checkpoint(const Path& checkpoint, bool deep) {
-  const Path path = checkpoint / kManifest;
-  std::error_code error;
-  if (!fs::exists(path, error)) fail_torn(checkpoint, fmt::format("there is no {}", kManifest));
-  const Json manifest = Json::parse(read_file(path, kMaxJson), path.string());
-  const Json *format = manifest.is_object() ? manifest.find("format") : nullptr,
-             *version = manifest.is_object() ? manifest.find("version") : nullptr,
-             *files = manifest.is_object() ? manifest.find("files") : nullptr;
-  if (!format || *format != Json(kFormat) || !version || !files || !files->is_object()) {
-    fail_torn(checkpoint, fmt::format("{} is not one", kManifest));
-  }
-  if (*version != Json(kVersion)) {
-    fail_torn(checkpoint, fmt::format("version {}, but this program reads version {}", version->dump(), kVersion));
-  }
-  if (files->find(kState) == nullptr) fail_torn(checkpoint, fmt::format("{} does not name {}", kManifest, kState));
-  for (const auto& [name, expected] : files->as_object()) verify_file(checkpoint, name, expected, deep);
-}
+VerifiedCheckpoint::VerifiedCheckpoint(const Path& checkpoint)
+    : CheckpointInfo{checkpoint, verify_checkpoint(checkpoint, true)} {}
 
 Json read_checkpoint_state(const Path& checkpoint) {
   const Path path = checkpoint / kState;

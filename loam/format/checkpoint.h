@@ -28,6 +28,12 @@ struct CheckpointInfo {
   int64_t step;
 };
 
+// One that is complete: its files agree with its manifest, contents too.
+struct VerifiedCheckpoint : CheckpointInfo {
+  // Error{kBadFormat} that says what is wrong.
+  VerifiedCheckpoint(const Path& checkpoint);
+};
+
 // Writes and finds the checkpoints of one run. One process at a time may write.
 class CheckpointStore {
  public:
@@ -35,28 +41,23 @@ class CheckpointStore {
   explicit CheckpointStore(Path directory);
 
   // Temp directory, fsync, rename; a checkpoint of the same step is replaced. Then removes what `keep_last` no longer
-  // keeps: of the complete checkpoints up to `step` the newest `keep_last` stay (0 or less: all), and those of the
-  // steps in `protect`; torn ones go, later steps are not looked at. The previous ones are untouched until the new one
-  // is complete. Error{kIo} (disk full) leaves the old state.
-  Path save(int64_t step, const std::vector<CheckpointFile>& files, const Json& state, int64_t keep_last,
-            const std::vector<int64_t>& protect = {});
+  // keeps: of the complete checkpoints up to `step` the newest `keep_last` stay (0 or less: all); torn ones go, later
+  // steps are not looked at. The previous ones are untouched until the new one is complete. Error{kIo} (disk full)
+  // leaves the old state.
+  Path save(int64_t step, const std::vector<CheckpointFile>& files, const Json& state, int64_t keep_last);
 
   // All directories named step-N, complete or not, by ascending step.
   std::vector<CheckpointInfo> list() const;
-  // The newest complete one (contents checked too); torn ones are skipped with a warning each. nullopt if there is
-  // none.
-  std::optional<CheckpointInfo> newest_complete() const;
+  // The newest complete one; torn ones are skipped with a warning each. nullopt if there is none.
+  std::optional<VerifiedCheckpoint> newest_complete() const;
   // Removes leftovers of interrupted saves. save() does so too.
   void clean() const;
 
  private:
-  void prune(int64_t step, int64_t keep_last, const std::vector<int64_t>& protect) const;
+  void prune(int64_t step, int64_t keep_last) const;
   Path directory_;
 };
 
-// Error{kBadFormat} that says what is wrong if the checkpoint is not complete. `deep` also checks the hashes of the
-// contents, not just the sizes.
-void verify_checkpoint(const Path& checkpoint, bool deep = true);
 Json read_checkpoint_state(const Path& checkpoint);
 
 }  // namespace loam

@@ -48,7 +48,7 @@ struct GenerateOptions {
 
 // Runs all requests; a finished one makes room for the next. Errors, before anything is computed: an empty prompt, an
 // id outside the vocabulary, or a prompt that leaves no room for a new token within the context (both numbers are
-// named).
+// named). A logit that is NaN is an error while it runs.
 std::vector<GenerateResult> generate(const ExecContext& ctx, const Model& model,
                                      const std::vector<GenerateRequest>& requests, const GenerateOptions& options,
                                      const TokenCallback& on_token = {}, GenerateStats* stats = nullptr);

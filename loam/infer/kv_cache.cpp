@@ -19,21 +19,25 @@ KvCache::KvCache(const ExecContext& ctx, const Transformer& transformer, DType d
 void KvCache::begin(const ExecContext& ctx, int64_t first, int64_t count, int64_t length) {
   LOAM_CHECK(count > 0 && first >= 0 && first + count <= static_cast<int64_t>(lengths_.size()) && length > 0,
              "cache: rows [{}, {}) with {} tokens, of {} rows", first, first + count, length, lengths_.size());
-  first_ = first;
-  count_ = count;
-  new_tokens_ = length;
+  bool ragged = false;
+  for (int64_t row = first; row < first + count; ++row) {
+    LOAM_CHECK(this->length(row) + length <= capacity_, "cache: row {} would hold {} tokens, its capacity is {}", row,
+               this->length(row) + length, capacity_);
+    ragged |= this->length(row) != this->length(first);
+  }
+  LOAM_CHECK(!ragged || length == 1, "cache: rows of different lengths take one token at a time, not {}", length);
+
   positions_ = ctx.empty({count, length}, DType::i32);
   key_count_ = ctx.empty({count}, DType::i32);
-  ragged_ = false;
   for (int64_t r = 0; r < count; ++r) {
     const int64_t known = this->length(first + r);
-    LOAM_CHECK(known + length <= capacity_, "cache: row {} would hold {} tokens, its capacity is {}", first + r,
-               known + length, capacity_);
-    ragged_ |= known != this->length(first);
     key_count_.data<int32_t>()[r] = static_cast<int32_t>(known + length);
     for (int64_t t = 0; t < length; ++t) positions_.data<int32_t>()[r * length + t] = static_cast<int32_t>(known + t);
   }
-  LOAM_CHECK(!ragged_ || length == 1, "cache: rows of different lengths take one token at a time, not {}", length);
+  first_ = first;
+  count_ = count;
+  new_tokens_ = length;
+  ragged_ = ragged;
 }
 
 void KvCache::end() {

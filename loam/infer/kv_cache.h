@@ -9,13 +9,15 @@
 
 namespace loam {
 
+// Thread safety: one thread at a time.
 class KvCache : public SequenceContext {
  public:
   // Memory: 2 L R S K D elements of the model's dtype. Error{kOutOfMemory} as the arena says.
   KvCache(const ExecContext& ctx, const Transformer& transformer, DType dtype, int64_t rows, int64_t capacity);
 
   // The next forward pass works on rows [first, first + count), T new tokens each. With T > 1 these rows must be of
-  // equal length. Error{kInvalidArgument} if a row would outgrow the capacity.
+  // equal length. Error{kInvalidArgument} if a row would outgrow the capacity; nothing has changed then. A pass that
+  // failed is simply begun again: the new tokens count only after end().
   void begin(const ExecContext& ctx, int64_t first, int64_t count, int64_t length);
   void end();  // the new tokens now count as remembered
 

@@ -73,7 +73,7 @@ Model load_llama2c(const ExecContext& ctx, const Path& file, DType compute_dtype
   }
   model.family = "llama";
   model.bos_id = 1;  // of the sentencepiece vocabularies that llama2.c trains with
-  model.eos_id = 2;
+  model.eos_ids = {2};
   for (const auto& [name, tensor] : read.tensors)
     copy_weights(tensor, target_of(*model.weights, name), {}, ctx.threads);
   model.weights->mark_changed();

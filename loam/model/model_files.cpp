@@ -4,6 +4,7 @@
 #include <cstring>
 #include <set>
 
+#include "loam/base/log.h"
 #include "loam/format/safetensors.h"
 #include "loam/model/families/family.h"
 #include "loam/model/weight_copy.h"
@@ -127,6 +128,14 @@ class FileTensors {
   bool bare_ = false;
 };
 
+// The name of the embedding's table in the file.
+std::string embedding_name(const std::vector<Place>& places, ParamStore& store) {
+  const int32_t embedding = store.find("embedding").index;
+  const auto place = std::find_if(places.begin(), places.end(), [&](const Place& p) { return p.param == embedding; });
+  if (place == places.end()) fail(ErrorCode::kInternal, "a family without an embedding");
+  return place->file_name;
+}
+
 // A tied file may repeat the table as its head, but not contradict it.
 void check_tied_head(const FileTensors& file, const std::string& embedding, const Path& directory) {
   if (!file.contains(FileTensors::kHead)) return;
@@ -139,35 +148,70 @@ void check_tied_head(const FileTensors& file, const std::string& embedding, cons
   }
 }
 
+struct GenerationIds {
+  std::optional<int32_t> bos;
+  std::optional<std::vector<int32_t>> eos;
+};
+
+// An id or a list of ids; nullopt if nothing is stated.
+std::optional<std::vector<int32_t>> ids_of(const Json& json, const char* key, int64_t vocab_size,
+                                           const std::string& file) {
+  const Json* value = json.find(key);
+  if (!value || value->is_null()) return std::nullopt;
+  std::vector<int32_t> ids;
+  for (const Json& id : value->is_array() ? value->as_array() : Json::Array{*value}) {
+    if (!id.is_int()) fail(ErrorCode::kBadFormat, "\"{}\": expected an id or a list of ids", key);
+    if (id.as_int() >= 0 && id.as_int() < vocab_size) {
+      ids.push_back(static_cast<int32_t>(id.as_int()));
+    } else {
+      log_warn("{}: \"{}\": {} is ignored: the vocabulary has {} ids", file, key, id.as_int(), vocab_size);
+    }
+  }
+  return ids;
+}
+
+GenerationIds generation_ids(const Json& json, int64_t vocab_size, const std::string& file) {
+  GenerationIds ids;
+  if (const auto bos = ids_of(json, "bos_token_id", vocab_size, file); bos && !bos->empty()) ids.bos = bos->front();
+  ids.eos = ids_of(json, "eos_token_id", vocab_size, file);
+  return ids;
+}
+
 struct ReadConfig {
   const Family* family;
   ModelConfig config;
-  int32_t bos_id, eos_id;
+  GenerationIds ids;
 };
 
-// An id, the first of a list of ids, or -1.
-int32_t id_of(const Json& json, const char* key, int64_t vocab_size) {
-  const Json* value = json.find(key);
-  if (value && value->is_array() && !value->as_array().empty()) value = &value->as_array()[0];
-  if (!value || !value->is_int()) return -1;
-  const int64_t id = value->as_int();
-  return id >= 0 && id < vocab_size ? static_cast<int32_t>(id) : -1;
-}
-
-ReadConfig read_config(const Path& file) {
+// Parses a file and works on it; every error names the file.
+template <class Work>
+auto with_json(const Path& file, const Work& work) {
   const Json json = Json::parse(read_file(file, kMaxConfigBytes), file.string());
   try {
     if (!json.is_object()) fail(ErrorCode::kBadFormat, "it is not an object");
+    return work(json);
+  } catch (const Error& error) {
+    fail(ErrorCode::kBadFormat, "{}: {}", file.string(), error.what());
+  }
+}
+
+ReadConfig read_config(const Path& directory) {
+  const Path file = directory / "config.json", generation = directory / "generation_config.json";
+  ReadConfig read = with_json(file, [&](const Json& json) {
     const Json* type = json.find("model_type");
     if (!type || !type->is_string()) fail(ErrorCode::kBadFormat, "\"model_type\" is missing");
     const Family& family = family_named(type->as_string());
     const ModelConfig config = derive(family.read(json));
     LOAM_CHECK(config.vocab_size > 0, "\"vocab_size\" is 0");
-    return {&family, config, id_of(json, "bos_token_id", config.vocab_size),
-            id_of(json, "eos_token_id", config.vocab_size)};
-  } catch (const Error& error) {
-    fail(ErrorCode::kBadFormat, "{}: {}", file.string(), error.what());
-  }
+    return ReadConfig{&family, config, generation_ids(json, config.vocab_size, file.string())};
+  });
+  std::error_code error;
+  if (!std::filesystem::exists(generation, error)) return read;
+  const GenerationIds stated = with_json(
+      generation, [&](const Json& json) { return generation_ids(json, read.config.vocab_size, generation.string()); });
+  if (stated.bos) read.ids.bos = stated.bos;
+  if (stated.eos) read.ids.eos = stated.eos;
+  return read;
 }
 
 Model declared_model(const ModelConfig& config) {
@@ -177,27 +221,32 @@ Model declared_model(const ModelConfig& config) {
   return model;
 }
 
+void allocate(const ExecContext& ctx, Model& model, DType compute_dtype, bool with_gradients) {
+  model.weights->allocate(ctx, compute_dtype, with_gradients);
+  model.transformer->allocate(ctx);
+}
+
 }  // namespace
 
 Model make_model(const ExecContext& ctx, const ModelConfig& config, DType compute_dtype, bool with_gradients) {
   Model model = declared_model(derive(config));
-  model.weights->allocate(ctx, compute_dtype, with_gradients);
+  allocate(ctx, model, compute_dtype, with_gradients);
   return model;
 }
 
 Model load_model(const ExecContext& ctx, const Path& directory, DType compute_dtype, bool with_gradients) {
-  const ReadConfig read = read_config(directory / "config.json");
+  const ReadConfig read = read_config(directory);
   Model model = declared_model(read.config);
   model.family = read.family->name;
-  model.bos_id = read.bos_id;
-  model.eos_id = read.eos_id;
+  model.bos_id = read.ids.bos.value_or(-1);
+  model.eos_ids = read.ids.eos.value_or(std::vector<int32_t>{});
   const FileTensors file(directory, *read.family);
   const std::vector<Place> places = places_of(*read.family, read.config, *model.weights);
   // The file vouches for the sizes of the configuration before memory is taken for them.
   file.check(places, read.config.tied_embeddings, directory);
-  if (read.config.tied_embeddings) check_tied_head(file, places[0].file_name, directory);
+  if (read.config.tied_embeddings) check_tied_head(file, embedding_name(places, *model.weights), directory);
 
-  model.weights->allocate(ctx, compute_dtype, with_gradients);
+  allocate(ctx, model, compute_dtype, with_gradients);
   for (const Place& place : places) {
     const Tensor tensor = file.tensor(place.file_name);
     copy_weights(place.transposed ? tensor.transpose(0, 1) : tensor,
@@ -209,29 +258,38 @@ Model load_model(const ExecContext& ctx, const Path& directory, DType compute_dt
 
 namespace {
 
-Json config_json(const Family& family, const ModelConfig& config, DType dtype, int32_t bos_id, int32_t eos_id) {
-  const auto id = [](int32_t value) { return value < 0 ? Json() : Json(int64_t{value}); };
+// As transformers writes it: one id as a number, several as a list.
+Json ids_json(const std::vector<int32_t>& ids) {
+  if (ids.empty()) return {};
+  if (ids.size() == 1) return Json(int64_t{ids[0]});
+  Json list = Json::array();
+  for (const int32_t id : ids) list.push_back(int64_t{id});
+  return list;
+}
+
+Json config_json(const Family& family, const ModelConfig& config, DType dtype, const Json& bos, const Json& eos) {
   const char* dtype_text = dtype == DType::bf16 ? "bfloat16" : "float32";
   Json json = Json::object();
   json["architectures"] = Json(Json::Array{Json(family.architecture)});
   json["model_type"] = family.name;
   json["torch_dtype"] = dtype_text;  // transformers 4
   json["dtype"] = dtype_text;        // transformers 5
-  json["bos_token_id"] = id(bos_id);
-  json["eos_token_id"] = id(eos_id);
+  json["bos_token_id"] = bos;
+  json["eos_token_id"] = eos;
   const Json written = family.write(config);
   for (const auto& [key, value] : written.as_object()) json[key] = value;
   return json;
 }
 
 // A parameter's rows as the file wants them: the memory of `weight` itself where nothing changes.
-Tensor file_tensor(const Place& place, const Tensor& weight, DType dtype, const ModelConfig& config, Arena& arena) {
+Tensor file_tensor(const ExecContext& ctx, const Place& place, const Tensor& weight, DType dtype,
+                   const ModelConfig& config) {
   const Tensor rows = weight.narrow(0, place.begin, place.rows);
   const bool reorder = place.rotary && config.rope_pairs == RopePairs::interleaved;
   if (!place.transposed && !reorder && rows.dtype() == dtype && rows.is_contiguous()) return rows;
-  const Tensor out = Tensor::empty(arena, place.file_shape(), dtype, MemoryKind::other);
+  const Tensor out = ctx.empty(place.file_shape(), dtype, MemoryKind::other);
   copy_weights(rows, place.transposed ? out.transpose(0, 1) : out,
-               reorder ? half_order(place.rows, config.head_dim) : std::vector<int64_t>{}, available_cores());
+               reorder ? half_order(place.rows, config.head_dim) : std::vector<int64_t>{}, ctx.threads);
   return out;
 }
 
@@ -246,18 +304,17 @@ const Family& family_to_write(const Model& model, const SaveModelOptions& option
 
 }  // namespace
 
-void save_model(const Model& model, const Path& directory, const SaveModelOptions& options) {
+void save_model(const ExecContext& ctx, const Model& model, const Path& directory, const SaveModelOptions& options) {
   save_model(
-      model, [&](int32_t index) { return model.weights->value(index); }, directory, options);
+      ctx, model, [&](int32_t index) { return model.weights->value(index); }, directory, options);
 }
 
-void save_model(const Model& model, const std::function<Tensor(int32_t index)>& weight, const Path& directory,
-                const SaveModelOptions& options) {
+void save_model(const ExecContext& ctx, const Model& model, const std::function<Tensor(int32_t index)>& weight,
+                const Path& directory, const SaveModelOptions& options) {
   LOAM_CHECK(options.dtype == DType::f32 || options.dtype == DType::bf16, "models are written in f32 or bf16, not {}",
              dtype_name(options.dtype));
   const ModelConfig& config = model.config();
   const Family& family = family_to_write(model, options);
-  const auto arena = Arena::create(Device{});
   std::vector<std::pair<std::string, Tensor>> tensors;
   for (const Place& place : places_of(family, config, *model.weights)) {
     const ParamSpec& spec = model.weights->spec(place.param);
@@ -265,10 +322,11 @@ void save_model(const Model& model, const std::function<Tensor(int32_t index)>& 
     LOAM_CHECK(value && value.shape() == spec.shape && value.device().kind == DeviceKind::cpu,
                "parameter {}: its value to be written must be {} on the CPU", spec.name, spec.shape.str());
     const DType dtype = spec.kind == ParamKind::vector ? DType::f32 : options.dtype;
-    tensors.emplace_back(place.file_name, file_tensor(place, value, dtype, config, *arena));
+    tensors.emplace_back(place.file_name, file_tensor(ctx, place, value, dtype, config));
   }
-  const int32_t bos_id = options.bos_id.value_or(model.bos_id), eos_id = options.eos_id.value_or(model.eos_id);
-  const Json json = config_json(family, config, options.dtype, bos_id, eos_id);
+  const int32_t bos_id = options.bos_id.value_or(model.bos_id);
+  const Json bos = bos_id < 0 ? Json() : Json(int64_t{bos_id}), eos = ids_json(options.eos_ids.value_or(model.eos_ids));
+  const Json json = config_json(family, config, options.dtype, bos, eos);
   Json generation = Json::object();
   generation["_from_model_config"] = true;
   for (const char* key : {"bos_token_id", "eos_token_id"}) generation[key] = json.at(key);

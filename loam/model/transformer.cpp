@@ -20,9 +20,9 @@ ParamRef declare_table(ParamStore& store, const std::string& name, Shape shape, 
 }
 
 ModelConfig checked(const ModelConfig& config) {
-  LOAM_CHECK(config.vocab_size > 0, "model configuration: vocab_size is 0; the tokenizer's size belongs there");
+  LOAM_CHECK(config.vocab_size > 0, "model.vocab_size is 0; the tokenizer's size belongs there");
   LOAM_CHECK(config.kv_heads > 0 && config.head_dim > 0 && config.ffn_dim > 0,
-             "model configuration: it is not derived");
+             "model: its configuration is not derived");
   return config;
 }
 
@@ -66,10 +66,9 @@ Transformer::Transformer(ParamStore& store, const ModelConfig& config)
       }()),
       norm_(store, "norm", -1, config) {}
 
-Tensor Transformer::frequency(const Context& ctx) const {
-  if (config_.positions != PositionKind::rope) return {};
-  if (!frequency_) frequency_ = ops::rope_frequency(ctx, config_.head_dim, config_.rope_theta);
-  return frequency_;
+void Transformer::allocate(const ExecContext& ctx) {
+  if (config_.positions != PositionKind::rope) return;
+  frequency_ = ops::rope_frequency(Context(ctx), config_.head_dim, config_.rope_theta);
 }
 
 Var Transformer::embed(const Context& ctx, const Tensor& ids, SequenceContext& sequence) const {
@@ -83,7 +82,8 @@ Var Transformer::embed(const Context& ctx, const Tensor& ids, SequenceContext& s
 }
 
 Var Transformer::block(const Context& ctx, int layer, const Var& x, SequenceContext& sequence) const {
-  return blocks_[static_cast<size_t>(layer)](ctx, x, frequency(ctx), sequence);
+  LOAM_CHECK(frequency_ || config_.positions != PositionKind::rope, "model: allocate() was not called");
+  return blocks_[static_cast<size_t>(layer)](ctx, x, frequency_, sequence);
 }
 
 Var Transformer::final_norm(const Context& ctx, const Var& x) const { return norm_(ctx, x); }

@@ -25,13 +25,17 @@ struct Block {
 };
 
 // Structure only; the weights are in the ParamStore, which must outlive it.
-// Thread safety: one thread at a time, since the first forward pass keeps the rotary frequencies.
+// Thread safety: after allocate(), const members may be called from any thread (a Tape and a SequenceContext belong to
+// one).
 class Transformer {
  public:
   // Declares all parameters of a derived configuration in `store`. Names: "embedding", "positions",
   // "layers.N.attention_norm.weight", "layers.N.attention.qkv", "layers.N.attention.out", "layers.N.mlp_norm.weight",
   // "layers.N.mlp.up", "layers.N.mlp.down", "norm.weight", "head", and the same with ".bias".
   Transformer(ParamStore& store, const ModelConfig& config);
+
+  // Beside ParamStore::allocate(), before the first forward pass: the rotary frequencies, on the context's device.
+  void allocate(const ExecContext& ctx);
 
   const ModelConfig& config() const { return config_; }
   int64_t layers() const { return static_cast<int64_t>(blocks_.size()); }
@@ -52,8 +56,7 @@ class Transformer {
   ParamRef embedding_, positions_, head_;
   std::vector<Block> blocks_;
   Norm norm_;
-  Tensor frequency(const Context& ctx) const;
-  mutable Tensor frequency_;
+  Tensor frequency_;  // [D/2] f32; empty without rotary positions
 };
 
 }  // namespace loam

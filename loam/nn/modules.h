@@ -31,7 +31,7 @@ struct Attention {
   // frequency [D/2] f32, unused without rotary positions.
   Var operator()(const Context& ctx, const Var& x, const Tensor& frequency,
                  SequenceContext& sequence) const;  // [B,T,C] -> [B,T,C]
-  CacheSpec cache() const { return {CacheSpec::Kind::full, kv_heads, head_dim}; }
+  CacheSpec cache() const { return {kv_heads, head_dim}; }
 };
 
 struct Mlp {

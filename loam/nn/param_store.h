@@ -54,6 +54,9 @@ struct ParamGroup {
   Tensor gradient;  // [n] f32; empty if frozen or without gradients
 };
 
+// The handles that value() and gradient() give share the group's memory: writing to them changes the parameter.
+// Thread safety: as ParamSource; declare(), allocate(), initialize(), clear_gradients() and finish_gradients() by one
+// thread, with no other at work.
 class ParamStore : public ParamSource {
  public:
   ParamStore() = default;
@@ -62,6 +65,8 @@ class ParamStore : public ParamSource {
 
   // Before allocate(). Error for a repeated name, or for slices that do not cut all rows in order.
   ParamRef declare(ParamSpec spec);
+  // Once, after all declarations: weights and gradients of every group, all 0. After an Error{kOutOfMemory} the store can
+  // only be destroyed.
   void allocate(const ExecContext& ctx, DType compute_dtype, bool with_gradients);
   // Fills the weights from their ParamInit: Philox keyed by (seed, hash of the name), one element an index, so that
   // values depend on neither threads nor layout.

@@ -3,14 +3,14 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 
 #include "loam/autograd/context.h"
 
 namespace loam {
 
-// What a layer remembers between calls.
+// What a layer remembers between calls: all keys and values.
 struct CacheSpec {
-  enum class Kind : uint8_t { none, full } kind = Kind::full;
   int64_t kv_heads = 0, head_dim = 0;
 };
 

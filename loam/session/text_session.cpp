@@ -40,9 +40,8 @@ std::vector<TextResult> generate_text(const ExecContext& ctx, const Model& model
                            .stream = request.stream,
                            .vocab_limit = tokenizer.vocab_size(),
                            .stop_ids = {}};
-    for (int32_t stop : {tokenizer.end_of_text_id(), model.eos_id}) {
-      if (stop >= 0) engine.stop_ids.push_back(stop);
-    }
+    engine.stop_ids = model.eos_ids;
+    if (const int32_t end = tokenizer.end_of_text_id(); end >= 0) engine.stop_ids.push_back(end);
     engine_requests.push_back(std::move(engine));
   }
   const auto emit = [&](size_t i, const std::string& text) {
@@ -72,7 +71,11 @@ TextScore score_text(const ExecContext& ctx, const Model& model, const Tokenizer
                      int64_t window, int64_t stride) {
   TextScore score;
   score.ids = text.empty() ? std::vector<int32_t>{} : prompt_ids(tokenizer, text);
-  score.bytes = static_cast<int64_t>(text.size());
+  if (!score.ids.empty()) {
+    score.bytes = static_cast<int64_t>(text.size());
+    const auto first = std::span<const int32_t>(score.ids).first(1);
+    if (first[0] != tokenizer.bos_id()) score.bytes -= static_cast<int64_t>(tokenizer.decode(first).size());
+  }
   score.logp = score_tokens(ctx, model, score.ids, window, stride);
   score.scored = score.ids.empty() ? 0 : static_cast<int64_t>(score.ids.size()) - 1;
   for (float logp : score.logp) score.total_logp += logp;

@@ -37,11 +37,13 @@ std::vector<TextResult> generate_text(const ExecContext& ctx, const Model& model
                                       const std::function<void(size_t request, const std::string& text)>& on_text = {},
                                       GenerateStats* stats = nullptr);
 
+// The begin token of the tokenizer stands before the text, so that all of it is scored. Without one nothing stands
+// before the first token: it has no log-probability, and its bytes do not count either.
 struct TextScore {
   std::vector<int32_t> ids;
   std::vector<float> logp;  // [ids]: 0 for the first
   int64_t scored = 0;       // tokens with a log-probability
-  int64_t bytes = 0;        // of the text
+  int64_t bytes = 0;        // of the tokens that are scored
   double total_logp = 0;
   double perplexity() const;     // exp(-total / scored)
   double bits_per_byte() const;  // -total / ln 2 / bytes

@@ -37,9 +37,9 @@ int64_t Trainer::activation_bytes(const TrainConfig& config) {
   const int64_t N = config.micro_batch * config.data.length;
 
   const PerToken block = kept_by_block(m);
-  const int64_t kept = N * (m.layers * (block.activations * element + block.statistics * f32) + m.dim * element +
-                            norm_statistics(m) * f32);
-  const int64_t batch = N * (config.data.mask_documents ? 4 : 3) * f32;  // tokens, targets, positions, first keys
+  const int64_t kept = m.layers * (block.activations * element + block.statistics * f32) + m.dim * element +
+                       norm_statistics(m) * f32;                     // a token
+  const int64_t batch = (config.data.mask_documents ? 4 : 3) * f32;  // a token: itself, target, position, first key
 
   // The peak is either in the loss (hidden states, their gradient, a chunk of logits and, for a narrow model, its
   // copy), or in the backward pass of the last block, where the gradient of its widest activation comes before the
@@ -47,9 +47,13 @@ int64_t Trainer::activation_bytes(const TrainConfig& config) {
   const int64_t rows =
       std::min(N, std::clamp<int64_t>(ops::kLogitsBytes / f32 / m.vocab_size, 64, std::max<int64_t>(N, 64)));
   const int64_t logits = rows * m.vocab_size * (element == f32 ? f32 : f32 + element);
-  const int64_t loss = N * (2 * m.dim * element + 2 * f32) + logits;
-  const int64_t backward = N * element * std::max(m.gated ? 2 * m.ffn_dim : m.ffn_dim, 2 * m.dim);
-  return kept + batch + std::max(loss, backward);
+  const double loss =
+      static_cast<double>(N) * static_cast<double>(2 * m.dim * element + 2 * f32) + static_cast<double>(logits);
+  const double backward =
+      static_cast<double>(N) * static_cast<double>(element * std::max(m.gated ? 2 * m.ffn_dim : m.ffn_dim, 2 * m.dim));
+  // Sizes that no machine has must not overflow.
+  const double total = static_cast<double>(N) * static_cast<double>(kept + batch) + std::max(loss, backward);
+  return static_cast<int64_t>(std::min(total, 0x1p60));
 }
 
 }  // namespace loam

@@ -6,12 +6,41 @@
 #include "loam/base/error.h"
 #include "loam/base/log.h"
 #include "loam/base/plot.h"
+#include "loam/train/tensorboard.h"
 
 namespace loam {
+namespace {
+
+// The numbers that TensorBoard gets.
+struct TaggedNumber {
+  std::string_view kind, member;
+  const char* tag;
+};
+constexpr TaggedNumber kTagged[] = {
+    {"train", "loss", "train/loss"},
+    {"train", "lr", "train/lr"},
+    {"train", "grad_norm", "train/grad_norm"},
+    {"train", "tokens_per_second", "speed/tokens_per_second"},
+    {"train", "mfu", "speed/mfu"},
+    {"val", "loss", "val/loss"},
+    {"val", "bits_per_byte", "val/bits_per_byte"},
+};
+
+Scalars scalars_of(const Json& record) {
+  Scalars scalars;
+  for (const TaggedNumber& t : kTagged) {
+    const Json* number = record.at("kind").as_string() == t.kind ? record.find(t.member) : nullptr;
+    if (number && number->is_number()) scalars.emplace_back(t.tag, number->as_double());
+  }
+  return scalars;
+}
+
+}  // namespace
 
 struct MetricsLog::State {
   Path directory, path;
   std::FILE* file = nullptr;
+  std::unique_ptr<TensorboardWriter> tensorboard;
   std::set<std::pair<std::string, int64_t>> seen;  // kind and step of every record
   PlotSeries train{"training", {}}, val{"validation", {}};
 
@@ -25,9 +54,9 @@ struct MetricsLog::State {
     if (kind == "val") val.points.emplace_back(step, loss->as_double());
   }
 
-  // The lines of an earlier life that stay, each with its newline. Fills `seen` and the series from them.
-  std::string kept_lines(const std::string& text, int64_t resume_step) {
-    std::string kept;
+  // The records of an earlier life that stay, and in `kept` their lines. Fills `seen` and the series from them.
+  std::vector<Json> kept_records(const std::string& text, int64_t resume_step, std::string& kept) {
+    std::vector<Json> records;
     for (size_t begin = 0; begin < text.size();) {
       const size_t end = text.find('\n', begin);
       if (end == text.npos) break;  // torn by a kill
@@ -37,25 +66,42 @@ struct MetricsLog::State {
         const Json record = Json::parse(line, path.string());
         if (record.at("step").as_int() > resume_step) continue;
         remember(record);
+        records.push_back(record);
         kept.append(line).push_back('\n');
       } catch (const Error& error) {
         log_warn("{}: dropping a damaged line ({})", path.string(), error.what());
       }
     }
-    return kept;
+    return records;
+  }
+
+  void add_to_tensorboard(const Json& record) {
+    const Scalars scalars = scalars_of(record);
+    if (scalars.empty()) return;
+    tensorboard->add(record.at("step").as_int(), scalars);
+    tensorboard->flush();
   }
 };
 
 MetricsLog::MetricsLog(const Path& run_directory, int64_t resume_step) : state_(std::make_unique<State>()) {
   state_->directory = run_directory;
   state_->path = run_directory / "metrics.jsonl";
+  std::vector<Json> records;
   if (std::filesystem::exists(state_->path)) {
     const std::string text = read_file(state_->path);
-    const std::string kept = state_->kept_lines(text, resume_step);
+    std::string kept;
+    records = state_->kept_records(text, resume_step, kept);
     if (kept != text) write_file_atomic(state_->path, kept);
   }
   state_->file = std::fopen(state_->path.c_str(), "abe");
   if (!state_->file) fail(ErrorCode::kIo, "{}: cannot open for writing", state_->path.string());
+  // A kill may have come between the two files: what they say of the step to go on from is said again.
+  state_->tensorboard = std::make_unique<TensorboardWriter>(run_directory, resume_step);
+  for (const Json& record : records) {
+    if (!state_->tensorboard->continues() || record.at("step").as_int() == resume_step) {
+      state_->add_to_tensorboard(record);
+    }
+  }
 }
 
 MetricsLog::~MetricsLog() {
@@ -69,6 +115,7 @@ void MetricsLog::write(const Json& record) {
     fail(ErrorCode::kIo, "{}: cannot write", state_->path.string());
   }
   state_->remember(record);
+  state_->add_to_tensorboard(record);
 }
 
 bool MetricsLog::has(const std::string& kind, int64_t step) const { return state_->seen.contains({kind, step}); }

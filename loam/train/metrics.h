@@ -4,33 +4,17 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "loam/base/file.h"
 #include "loam/base/json.h"
 
 namespace loam {
 
-// TensorBoard's event file: TFRecord framing (length, masked CRC-32C, data, masked CRC-32C) around protobuf Event
-// messages with simple scalar values.
-class TensorboardWriter {
- public:
-  // A new file events.out.tfevents.<seconds>.<host>. With restart_step >= 0 it tells readers to drop what earlier files
-  // say of the steps from there on.
-  explicit TensorboardWriter(const Path& directory, int64_t restart_step = -1);
-  ~TensorboardWriter();
-  void add(int64_t step, const std::vector<std::pair<std::string, double>>& scalars);
-  void flush();
-
- private:
-  struct State;
-  std::unique_ptr<State> state_;
-};
-
-// One JSON object a line: {"kind": "train"|"val"|"sample", "step": ..., "time": seconds of training, ...}. Lines after
-// `resume_step` of an earlier life of the run are dropped on opening, so that no step appears twice; a torn last line
-// too.
+// One JSON object a line: {"kind": "start"|"train"|"val"|"sample"|"stopped", "step": ..., "time": seconds of training,
+// ...}; docs/formats.md lists the members of each kind. TensorBoard's events repeat the numbers of "train" and "val".
+//
+// Opening it drops, in both, what an earlier life of the run said of steps after `resume_step`, and a torn last line,
+// so that no step appears twice and none is lost.
 class MetricsLog {
  public:
   MetricsLog(const Path& run_directory, int64_t resume_step);

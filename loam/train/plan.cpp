@@ -1,29 +1,11 @@
 #include <algorithm>
-#include <fstream>
-#include <string>
 
 #include "loam/base/clock.h"
 #include "loam/kernels/kernel_table.h"
+#include "loam/train/memory.h"
 #include "loam/train/trainer.h"
 
 namespace loam {
-namespace {
-
-// What the machine can still give: MemAvailable, within the limit of the control group.
-int64_t available_memory() {
-  int64_t available = 0;
-  std::ifstream info("/proc/meminfo");
-  for (std::string key, rest; info >> key && available == 0; std::getline(info, rest)) {
-    if (int64_t kilobytes = 0; key == "MemAvailable:" && info >> kilobytes) available = kilobytes * 1024;
-  }
-  std::ifstream limit_file("/sys/fs/cgroup/memory.max"), used_file("/sys/fs/cgroup/memory.current");
-  int64_t limit = 0, used = 0;
-  if (limit_file >> limit && used_file >> used) available = std::min(available, limit - used);
-  return available;
-}
-
-}  // namespace
-
 double measure_matmul_rate(const ExecContext& ctx, ComputeDtype dtype) {
   constexpr int64_t kSize = 768;
   constexpr int kRepeats = 25;  // the first one warms up; the best counts, since others may use the machine

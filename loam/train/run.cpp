@@ -7,6 +7,7 @@
 #include "loam/base/log.h"
 #include "loam/base/progress.h"
 #include "loam/model/families/family.h"
+#include "loam/train/metrics.h"
 #include "loam/train/run_directory.h"
 
 namespace loam {
@@ -14,6 +15,7 @@ namespace {
 
 constexpr int64_t kVerifiedTokens = int64_t{1} << 28;  // larger sets are checked as they are read
 constexpr int kMaxSkippedSteps = 20;                   // in a row
+constexpr double kPatience = 3;                        // seconds that an interrupted step may still take
 
 struct TokenSets {
   std::shared_ptr<const TokenSet> train, val;
@@ -49,19 +51,20 @@ class Run {
         peak_rate_(measure_matmul_rate(ctx, config_.dtype)),
         store_(options.out / "checkpoints"),
         metrics_(options.out, first_step_),
-        tensorboard_(options.out, first_step_ > 0 ? first_step_ + 1 : -1),
         saved_step_(first_step_) {
     ctx.arena->reset_peak();
   }
 
   RunSummary operator()() {
+    const InterruptNotice notice(
+        "interrupted: stopping after this step, with a checkpoint; a second signal stops at once");
     write_start();
     if (first_step_ > 0) evaluate();  // what a kill after the save cut off
     {
       Progress progress("train", config_.steps - first_step_, "steps");
       while (trainer_.steps_done() < config_.steps && !interrupted()) train_step(progress);
     }
-    summary_.interrupted = trainer_.steps_done() < config_.steps;
+    summary_.interrupted = trainer_.steps_done() < config_.steps || cut_short_;
     if (trainer_.steps_done() > saved_step_) save();
     metrics_.plot();
     write_model_directory(trainer_, options_.out, data_);
@@ -99,13 +102,16 @@ class Run {
 
   void train_step(Progress& progress) {
     const Stopwatch watch;
-    const StepResult result = trainer_.step();
+    const StepResult result = trainer_.step([&](int64_t done, int64_t all) {
+      return interrupted() && watch.seconds() / static_cast<double>(done) * static_cast<double>(all - done) > kPatience;
+    });
+    if (result.abandoned) return log_info("step {} is given up: it would take long", result.step + 1);
     const double step_seconds = watch.seconds();
     life_seconds_ += step_seconds;
     life_tokens_ += static_cast<double>(plan_.tokens_per_step);
     interval_seconds_ += step_seconds;
     ++interval_steps_;
-    summary_.final_loss = result.loss;
+    if (result.loss) summary_.final_loss = result.loss;
     if (result.step == 1 || is_due(result.step, config_.log_every, config_.steps)) log_step(result, progress);
     check_step(result);
     if (::isatty(STDERR_FILENO)) progress.advance(1);
@@ -116,7 +122,7 @@ class Run {
   void check_step(const StepResult& result) {
     const int64_t first = config_.overfit_one_batch ? 0 : (result.step - 1) * config_.batch;
     const std::string where = fmt::format("step {} (samples {} to {})", result.step, first, first + config_.batch - 1);
-    if (!std::isfinite(result.loss)) {
+    if (result.loss && !std::isfinite(*result.loss)) {
       Json stop = record("stopped");
       stop["reason"] = "the loss is not finite";
       stop["first_sample"] = first;
@@ -124,8 +130,8 @@ class Run {
       metrics_.write(stop);
       const auto last = store_.newest_complete();
       fail(ErrorCode::kInvalidArgument,
-           "{}: the loss is {}, at learning rate {:.3g}, gradient norm {}; training stops. {}", where, result.loss,
-           result.learning_rate, result.grad_norm,
+           "{}: the loss is {}, at learning rate {:.3g}, gradient norm {}; training stops. {}", where, *result.loss,
+           result.learning_rate, *result.grad_norm,
            last ? "The last good checkpoint is " + last->path.string() : "There is no checkpoint yet");
     }
     skipped_ = result.skipped ? skipped_ + 1 : 0;
@@ -154,14 +160,9 @@ class Run {
     train["mfu"] = mfu;
     train["memory_peak"] = memory.total_peak;
     metrics_.write(train);
-    tensorboard_.add(result.step, {{"train/loss", result.loss},
-                                   {"train/lr", result.learning_rate},
-                                   {"train/grad_norm", result.grad_norm},
-                                   {"speed/tokens_per_second", rate},
-                                   {"speed/mfu", mfu}});
-    tensorboard_.flush();
-    const std::string numbers =
-        fmt::format("loss {:.4f}  lr {:.2e}  norm {:.2f}", result.loss, result.learning_rate, result.grad_norm);
+    const std::string numbers = result.loss ? fmt::format("loss {:.4f}  lr {:.2e}  norm {:.2f}", *result.loss,
+                                                          result.learning_rate, *result.grad_norm)
+                                            : fmt::format("no targets  lr {:.2e}", result.learning_rate);
     progress.note(numbers);
     log_info("step {}/{}  {}  {} tok/s  mfu {:.0f}%  mem {}  eta {}", result.step, config_.steps, numbers,
              format_count(rate), 100 * mfu, format_bytes(static_cast<double>(memory.total_peak)),
@@ -180,7 +181,8 @@ class Run {
     log_debug("saved {}", path.string());
   }
 
-  // Validation and sample of this step, if they are due and not there yet.
+  // Validation and sample of this step, if they are due and not there yet. What an interrupt cuts short is made when
+  // the run goes on.
   void evaluate() {
     const int64_t step = trainer_.steps_done();
     if (is_due(step, config_.val_every, config_.steps) && !metrics_.has("val", step)) validate(step);
@@ -190,12 +192,14 @@ class Run {
     }
   }
 
-  // A sample shows how training goes; it must not end it. One that was cut short by an interrupt is made again on
-  // resume.
+  // A sample shows how training goes; it must not end it.
   void write_sample(int64_t step) {
     try {
       const std::string text = options_.sample(trainer_.model());
-      if (interrupted()) return;
+      if (interrupted()) {
+        cut_short_ = true;
+        return;
+      }
       Json sample = record("sample");
       sample["text"] = text;
       metrics_.write(sample);
@@ -207,20 +211,19 @@ class Run {
   }
 
   void validate(int64_t step) {
-    const ValResult result = trainer_.validate();
-    if (result.targets == 0) return;
-    summary_.final_val_loss = result.loss;
+    const std::optional<ValResult> result = trainer_.validate([](int64_t, int64_t) { return interrupted(); });
+    if (!result) {
+      cut_short_ |= interrupted();
+      return;
+    }
+    summary_.final_val_loss = result->loss;
     Json val = record("val");
-    val["loss"] = result.loss;
-    if (result.bits_per_byte > 0) val["bits_per_byte"] = result.bits_per_byte;
-    val["targets"] = result.targets;
+    val["loss"] = result->loss;
+    val["bits_per_byte"] = result->bits_per_byte;
+    val["targets"] = result->targets;
     metrics_.write(val);
-    std::vector<std::pair<std::string, double>> scalars{{"val/loss", result.loss}};
-    if (result.bits_per_byte > 0) scalars.emplace_back("val/bits_per_byte", result.bits_per_byte);
-    tensorboard_.add(step, scalars);
-    tensorboard_.flush();
-    log_info("step {}/{}  validation loss {:.4f}  {:.4f} bits a byte", step, config_.steps, result.loss,
-             result.bits_per_byte);
+    log_info("step {}/{}  validation loss {:.4f}{}", step, config_.steps, result->loss,
+             result->bits_per_byte ? fmt::format("  {:.4f} bits a byte", *result->bits_per_byte) : "");
     metrics_.plot();
   }
 
@@ -235,10 +238,10 @@ class Run {
   const double peak_rate_;
   CheckpointStore store_;
   MetricsLog metrics_;
-  TensorboardWriter tensorboard_;
   Stopwatch watch_;
   int64_t saved_step_ = 0;
   int skipped_ = 0;
+  bool cut_short_ = false;  // a validation or sample, by an interrupt
   double life_seconds_ = 0, life_tokens_ = 0, interval_seconds_ = 0;
   int64_t interval_steps_ = 0;
   RunSummary summary_;
@@ -247,10 +250,12 @@ class Run {
 }  // namespace
 
 RunSummary run_training(const ExecContext& ctx, const TrainConfig& config, const RunOptions& options) {
-  const std::optional<Path> start = find_start(options);
+  const RunLock lock(options.out);
+  const std::optional<VerifiedCheckpoint> start = find_start(options);
   const Path data = config.data.path;
   const TokenSets sets = open_token_sets(data);
   const TrainConfig whole = config_for_data(config, sets.train->info());
+  for (const std::string& warning : config_warnings(whole)) log_warn("{}", warning);
   family_for(whole.model);  // an error if no MODEL directory could hold the result
   Trainer trainer(ctx, whole, sets.train, sets.val);
   double earlier_seconds = 0;
@@ -258,9 +263,7 @@ RunSummary run_training(const ExecContext& ctx, const TrainConfig& config, const
     const Json extra = trainer.load(*start, options.allow_changed_config);
     if (const Json* seconds = extra.find("seconds")) earlier_seconds = seconds->as_double();
   }
-  // Up to here nothing was written.
-  std::filesystem::create_directories(options.out);
-  const RunLock lock(options.out);
+  // Up to here nothing was written but the lock.
   prepare_run_directory(options, start);
   write_file_atomic(options.out / "config.json", config_to_json(trainer.config()).dump(2) + "\n");
   return Run(ctx, trainer, options, data, earlier_seconds)();

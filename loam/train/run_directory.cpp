@@ -2,11 +2,12 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 
-#include "loam/base/log.h"
+#include "loam/train/model_tokenizer.h"
 
 namespace loam {
 namespace {
@@ -50,9 +51,6 @@ bool is_training_config(const Path& path) {
 
 // Hidden files (temporary ones of a killed run, the lock) count as nothing.
 Contents contents_of(const Path& directory) {
-  std::error_code error;
-  if (!fs::exists(directory, error)) return Contents::nothing;
-  if (!fs::is_directory(directory, error)) fail(ErrorCode::kAlreadyExists, "{} is not a directory", directory.string());
   bool anything = false;
   for (const auto& entry : fs::directory_iterator(directory)) {
     const std::string name = entry.path().filename().string();
@@ -79,12 +77,12 @@ bool lies_in(const Path& checkpoint, const Path& directory) {
   return fs::equivalent(checkpoint.parent_path(), directory, error);
 }
 
-std::optional<Path> find_given_start(const RunOptions& options, Contents contents) {
+VerifiedCheckpoint find_given_start(const RunOptions& options, Contents contents) {
   std::error_code error;
   const Path start = fs::canonical(*options.resume_from, error);  // so that its parent is the directory that it lies in
   if (error) fail(ErrorCode::kNotFound, "checkpoint '{}': {}", options.resume_from->string(), error.message());
-  verify_checkpoint(start);
-  if (contents != Contents::run || options.force) return start;
+  const VerifiedCheckpoint checkpoint(start);
+  if (contents != Contents::run || options.force) return checkpoint;
   if (!lies_in(start, checkpoints_of(options))) {
     fail(ErrorCode::kAlreadyExists, "{} holds another run than the checkpoint {}: --force replaces it",
          options.out.string(), start.string());
@@ -93,12 +91,12 @@ std::optional<Path> find_given_start(const RunOptions& options, Contents content
     fail(ErrorCode::kAlreadyExists, "{} has later checkpoints than {} (up to step {}): --force removes them",
          options.out.string(), start.filename().string(), later.back().step);
   }
-  return start;
+  return checkpoint;
 }
 
 }  // namespace
 
-std::optional<Path> find_start(const RunOptions& options) {
+std::optional<VerifiedCheckpoint> find_start(const RunOptions& options) {
   const Contents contents = contents_of(options.out);
   if (contents == Contents::other) {
     fail(ErrorCode::kAlreadyExists, "{} is not empty and holds no run of loam", options.out.string());
@@ -112,7 +110,7 @@ std::optional<Path> find_start(const RunOptions& options) {
     return std::nullopt;
   }
   const CheckpointStore store(checkpoints_of(options));
-  if (const auto newest = store.newest_complete()) return newest->path;
+  if (auto newest = store.newest_complete()) return newest;
   if (!store.list().empty()) {
     fail(ErrorCode::kBadFormat, "{}: no checkpoint is complete; --resume never --force starts again from step 0",
          checkpoints_of(options).string());
@@ -120,38 +118,67 @@ std::optional<Path> find_start(const RunOptions& options) {
   return std::nullopt;
 }
 
-void prepare_run_directory(const RunOptions& options, const std::optional<Path>& start) {
-  fs::create_directories(options.out);
+void prepare_run_directory(const RunOptions& options, const std::optional<VerifiedCheckpoint>& start) {
   remove_entries(options.out, is_leftover);
   const bool continues =
-      start ? lies_in(*start, checkpoints_of(options)) : options.resume == RunOptions::Resume::automatic;
+      start ? lies_in(start->path, checkpoints_of(options)) : options.resume == RunOptions::Resume::automatic;
   if (!continues) {
     remove_entries(options.out, is_output_of_run);
   } else if (start && options.force) {
-    for (const CheckpointInfo& info : later_checkpoints(options, *start)) fs::remove_all(info.path);
+    for (const CheckpointInfo& info : later_checkpoints(options, start->path)) fs::remove_all(info.path);
   }
 }
 
-RunLock::RunLock(const Path& directory) {
-  const Path path = directory / ".lock";
-  fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-  if (fd_ < 0) fail(ErrorCode::kIo, "{}: cannot create", path.string());
-  if (::flock(fd_, LOCK_EX | LOCK_NB) != 0) {
+RunLock::RunLock(const Path& directory) : directory_(directory), path_(directory / ".lock") {
+  std::error_code error;
+  for (Path at = fs::absolute(directory); !fs::exists(at, error) && at.has_relative_path(); at = at.parent_path()) {
+    made_.push_back(at);
+  }
+  fs::create_directories(directory, error);
+  const std::string why = error.message();
+  if (!fs::is_directory(directory, error)) {
+    remove_made();
+    if (fs::exists(directory, error)) fail(ErrorCode::kAlreadyExists, "{} is not a directory", directory.string());
+    fail(ErrorCode::kIo, "{}: cannot make the directory: {}", directory.string(), why);
+  }
+  try {
+    take();
+  } catch (...) {
+    remove_made();
+    throw;
+  }
+}
+
+void RunLock::take() {
+  for (;;) {
+    fd_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (fd_ < 0) fail(ErrorCode::kIo, "{}: cannot create", path_.string());
+    if (::flock(fd_, LOCK_EX | LOCK_NB) != 0) {
+      ::close(fd_);
+      fail(ErrorCode::kAlreadyExists, "{}: another process is training there", directory_.string());
+    }
+    // Who held it may have removed it between the two calls: then this is a lock on nothing.
+    struct stat mine, there;
+    if (::fstat(fd_, &mine) == 0 && ::stat(path_.c_str(), &there) == 0 && mine.st_ino == there.st_ino) return;
     ::close(fd_);
-    fail(ErrorCode::kAlreadyExists, "{}: another process is training there", directory.string());
   }
 }
 
-RunLock::~RunLock() { ::close(fd_); }
+void RunLock::remove_made() const {
+  for (const Path& path : made_) ::rmdir(path.c_str());
+}
+
+RunLock::~RunLock() {
+  ::unlink(path_.c_str());
+  remove_made();
+  ::close(fd_);
+}
 
 void write_model_directory(Trainer& trainer, const Path& out, const Path& data) {
   AtomicDirectory directory(out / "model", true);
+  Model& model = trainer.model();
+  model.bos_id = write_model_tokenizer(data, directory.path(), model);
   trainer.export_model(directory.path());
-  if (const Path tokenizer = data / "tokenizer.json"; fs::exists(tokenizer)) {
-    write_file_atomic(directory.path() / "tokenizer.json", read_file(tokenizer));
-  } else {
-    log_warn("{} has no tokenizer.json: the model directory is without one", data.string());
-  }
   directory.commit();
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <vector>
 
 #include "loam/format/checkpoint.h"
 #include "loam/train/trainer.h"
@@ -11,12 +12,13 @@ namespace loam {
 // Where a run starts: the checkpoint it continues, if any. Writes nothing. Error{kAlreadyExists} if the options do not
 // allow what is in the directory: files of something else, a run that shall not be continued, or later checkpoints of a
 // run that shall go on from an earlier one; `force` lifts the last two.
-std::optional<Path> find_start(const RunOptions& options);
+std::optional<VerifiedCheckpoint> find_start(const RunOptions& options);
 
 // Makes the directory and removes what `force` gave up: a whole earlier run, or the checkpoints after `start`.
-void prepare_run_directory(const RunOptions& options, const std::optional<Path>& start);
+void prepare_run_directory(const RunOptions& options, const std::optional<VerifiedCheckpoint>& start);
 
-// Held while a run writes to its directory. Error{kAlreadyExists} if another process holds it.
+// Held from before a run looks into its directory until it is done. Makes the directory; when it goes, the directories
+// that it made and that are still empty go too. Error{kAlreadyExists} if another process holds it.
 class RunLock {
  public:
   explicit RunLock(const Path& directory);
@@ -25,10 +27,14 @@ class RunLock {
   RunLock& operator=(const RunLock&) = delete;
 
  private:
+  void take();
+  void remove_made() const;
+  Path directory_, path_;
+  std::vector<Path> made_;  // innermost first
   int fd_ = -1;
 };
 
-// Exports the model to OUT/model, whole or not at all, with the tokenizer.json of `data` beside it.
+// Exports the model to OUT/model, whole or not at all, with the tokenizer of `data` beside it.
 void write_model_directory(Trainer& trainer, const Path& out, const Path& data);
 
 }  // namespace loam

@@ -2,13 +2,14 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <bit>
+#include <charconv>
 #include <chrono>
 #include <cstdio>
 
 #include "loam/base/error.h"
 #include "loam/base/hash.h"
-#include "loam/train/metrics.h"
 
 namespace loam {
 namespace {
@@ -77,7 +78,7 @@ std::string restart_event(double wall_time, int64_t step) {
   return event;
 }
 
-std::string scalar_event(double wall_time, int64_t step, const std::vector<std::pair<std::string, double>>& scalars) {
+std::string scalar_event(double wall_time, int64_t step, const Scalars& scalars) {
   std::string summary, event = event_header(wall_time, step);
   for (const auto& [tag, number] : scalars) {
     std::string value;
@@ -93,6 +94,7 @@ std::string scalar_event(double wall_time, int64_t step, const std::vector<std::
 struct TensorboardWriter::State {
   Path path;
   std::FILE* file = nullptr;
+  bool continues = false;
 
   void write(const std::string& event) {
     const std::string record = tfrecord(event);
@@ -102,28 +104,46 @@ struct TensorboardWriter::State {
   }
 };
 
+namespace {
+
+constexpr std::string_view kPrefix = "events.out.tfevents.";
+
+// The latest second in the names of a directory's event files; -1 if there are none.
+int64_t newest_second(const Path& directory) {
+  int64_t newest = -1;
+  for (const auto& entry : std::filesystem::directory_iterator(directory)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with(kPrefix)) continue;
+    uint32_t second = 0;  // 0 for a name that no writer gave
+    std::from_chars(name.data() + kPrefix.size(), name.data() + name.size(), second);
+    newest = std::max(newest, int64_t{second});
+  }
+  return newest;
+}
+
+}  // namespace
+
 TensorboardWriter::TensorboardWriter(const Path& directory, int64_t restart_step) : state_(std::make_unique<State>()) {
   char host[256] = "localhost";
   ::gethostname(host, sizeof host - 1);
-  const auto seconds = static_cast<int64_t>(now());
-  // Readers take the files in the order of their names; a second life within one second gets a later name.
-  for (int number = 0; !state_->file && number < 1000; ++number) {
-    const std::string suffix = number ? fmt::format(".{:03}", number) : "";
-    state_->path = directory / fmt::format("events.out.tfevents.{}.{}{}", seconds, host, suffix);
-    state_->file = std::fopen(state_->path.c_str(), "wbxe");
-  }
+  const int64_t newest = newest_second(directory);
+  state_->continues = newest >= 0;
+  // Later than all others even if the clock was set back or two lives begin within a second.
+  const int64_t second = std::max(static_cast<int64_t>(now()), newest + 1);
+  state_->path = directory / fmt::format("{}{}.{}", kPrefix, second, host);
+  state_->file = std::fopen(state_->path.c_str(), "wbxe");
   if (!state_->file) fail(ErrorCode::kIo, "{}: cannot create", state_->path.string());
   state_->write(version_event(now()));
-  if (restart_step >= 0) state_->write(restart_event(now(), restart_step));
+  if (state_->continues) state_->write(restart_event(now(), restart_step));
 }
 
 TensorboardWriter::~TensorboardWriter() {
   if (state_->file) std::fclose(state_->file);
 }
 
-void TensorboardWriter::add(int64_t step, const std::vector<std::pair<std::string, double>>& scalars) {
-  state_->write(scalar_event(now(), step, scalars));
-}
+bool TensorboardWriter::continues() const { return state_->continues; }
+
+void TensorboardWriter::add(int64_t step, const Scalars& scalars) { state_->write(scalar_event(now(), step, scalars)); }
 
 void TensorboardWriter::flush() {
   if (std::fflush(state_->file) != 0) fail(ErrorCode::kIo, "{}: cannot write", state_->path.string());

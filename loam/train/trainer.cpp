@@ -16,6 +16,18 @@ LoaderOptions loader_options(const TrainConfig& config) {
   return {config.data.length, config.data.mask_documents, config.data.shuffle, static_cast<uint64_t>(config.seed)};
 }
 
+Numerics numerics_of(NumericsLevel level) {
+  switch (level) {
+    case NumericsLevel::fast:
+      return Numerics::fast;
+    case NumericsLevel::deterministic:
+      return Numerics::deterministic;
+    case NumericsLevel::exact:
+      return Numerics::exact;
+  }
+  fail(ErrorCode::kInternal, "numerics: a level without a name");
+}
+
 DType dtype_of(ComputeDtype dtype) { return dtype == ComputeDtype::bf16 ? DType::bf16 : DType::f32; }
 
 // Rows [begin, begin + rows) of a batch as tensors.
@@ -79,9 +91,13 @@ Trainer::State::State(const ExecContext& context, TrainConfig c, std::shared_ptr
   if (val) check_vocabulary(config, *val, "validation");
   ctx.step = &step_state;
   ctx.seed = static_cast<uint64_t>(config.seed);
+  ctx.numerics = numerics_of(config.numerics);
   model = make_model(ctx, config.model, dtype_of(config.dtype), true);
   model.weights->initialize(ctx.seed);
-  model.bos_id = model.eos_id = train->info().end_of_text;
+  if (const int32_t end = train->info().end_of_text; end >= 0) {
+    model.bos_id = end;
+    model.eos_ids = {end};
+  }
   optimizer = std::make_unique<Adamw>(ctx, optimizer_groups(*model.weights, config.optimizer, optimizer_group),
                                       config.optimizer);
 }
@@ -96,7 +112,7 @@ int64_t Trainer::steps_done() const { return state_->steps_done; }
 Model& Trainer::model() { return state_->model; }
 const TrainConfig& Trainer::config() const { return state_->config; }
 
-StepResult Trainer::step() {
+StepResult Trainer::step(const StopFunction& stop) {
   State& s = *state_;
   const TrainConfig& config = s.config;
   ParamStore& weights = *s.model.weights;
@@ -105,8 +121,9 @@ StepResult Trainer::step() {
   StepResult result;
   result.targets = s.batch.target_count();
   result.learning_rate = learning_rate(config.optimizer, s.steps_done, config.steps);
-  result.step = ++s.steps_done;
+  result.step = s.steps_done + 1;
   if (result.targets == 0) {
+    s.steps_done = result.step;
     result.skipped = true;
     return result;
   }
@@ -114,6 +131,11 @@ StepResult Trainer::step() {
   weights.clear_gradients();
   double total = 0;
   for (int64_t row = 0; row < config.batch; row += config.micro_batch) {
+    if (row > 0 && stop && stop(row, config.batch)) {
+      result.step = s.steps_done;
+      result.abandoned = true;
+      return result;
+    }
     const BatchTensors batch(s.ctx, s.batch, row, config.micro_batch, config.data.mask_documents);
     if (batch.target_count == 0) continue;  // its gradient is 0
     Tape tape;
@@ -133,17 +155,17 @@ StepResult Trainer::step() {
   result.grad_norm =
       static_cast<double>(clip_gradients(s.ctx, s.optimizer->groups(), config.optimizer.clip_norm, s.step_state));
   // A loss that is not a number can leave gradients that are: they are worth nothing.
-  if (!std::isfinite(result.loss)) s.step_state.skip = 1;
+  if (!std::isfinite(*result.loss)) s.step_state.skip = 1;
   s.optimizer->step(s.ctx);
   weights.mark_changed();
+  s.steps_done = result.step;
   result.skipped = s.step_state.skip != 0;
   return result;
 }
 
-ValResult Trainer::validate() {
+std::optional<ValResult> Trainer::validate(const StopFunction& stop) {
   State& s = *state_;
-  ValResult result;
-  if (!s.val || s.val->tokens() < 2) return result;
+  if (!s.val || s.val->tokens() < 2) return std::nullopt;
   LoaderOptions options = loader_options(s.config);
   options.shuffle = false;
   options.length = std::min(options.length, s.val->tokens() - 1);  // a set shorter than a row is one row
@@ -151,10 +173,12 @@ ValResult Trainer::validate() {
   int64_t rows = loader.samples_per_epoch();
   if (s.config.val_rows > 0) rows = std::min(rows, s.config.val_rows);
 
+  ValResult result;
   double total = 0;
   TokenBatch rows_at_once;
   const Context ctx(s.ctx);
   for (int64_t row = 0; row < rows; row += s.config.micro_batch) {
+    if (row > 0 && stop && stop(row, rows)) return std::nullopt;
     const int64_t count = std::min(s.config.micro_batch, rows - row);
     loader.fill(row, count, rows_at_once);
     const BatchTensors batch(s.ctx, rows_at_once, 0, count, s.config.data.mask_documents);
@@ -164,7 +188,7 @@ ValResult Trainer::validate() {
     total += sum_of(ops::cross_entropy(ctx, hidden, s.model.transformer->head_weight(), batch.targets, 1).losses);
     result.targets += batch.target_count;
   }
-  if (result.targets == 0) return result;
+  if (result.targets == 0) return std::nullopt;
   result.loss = total / static_cast<double>(result.targets);
   const TokenSetInfo& info = s.val->info();
   if (info.text_bytes > 0) {

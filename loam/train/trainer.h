@@ -18,24 +18,28 @@
 #include "loam/format/checkpoint.h"
 #include "loam/kernels/exec_context.h"
 #include "loam/model/model_files.h"
-#include "loam/optim/optimizer.h"
-#include "loam/train/metrics.h"
 
 namespace loam {
 
 struct StepResult {
-  int64_t step = 0;      // steps done after it
-  double loss = 0;       // mean over the step's targets, in nats
-  double grad_norm = 0;  // before clipping
+  int64_t step = 0;                 // steps done after it
+  std::optional<double> loss;       // mean over the step's targets, in nats; none without a target
+  std::optional<double> grad_norm;  // before clipping; none without a target
   double learning_rate = 0;
   int64_t targets = 0;
-  bool skipped = false;  // gradients were not finite, or there was no target at all; no weight was changed
+  bool skipped = false;    // gradients were not finite, or there was no target at all; no weight was changed
+  bool abandoned = false;  // given up half way: nothing has changed, and the same step comes next
 };
+
+// Asked while a step or a validation runs: `done` of `all` rows are through; true gives it up.
+using StopFunction = std::function<bool(int64_t done, int64_t all)>;
 
 struct ValResult {
   double loss = 0;  // nats a token, mean over all targets: independent of batch size
-  double bits_per_byte =
-      0;  // loss / ln 2 * tokens / text bytes, the last two of the whole set; 0 if the bytes are not known
+  // loss / ln 2 * tokens / text bytes, the last two of the whole set: tokens that are no target (rows that are not
+  // scored, and first tokens of documents that nothing stands before) count as if they cost the mean. None if the bytes
+  // are not known.
+  std::optional<double> bits_per_byte;
   int64_t targets = 0;
 };
 
@@ -50,9 +54,10 @@ struct RunPlan {
           activation_bytes = 0;  // activation_bytes: an estimate of the peak
   int64_t tokens_per_step = 0, tokens = 0;
   double flops_per_step = 0, epochs = 0;
-  int64_t available_bytes = 0;  // memory of the machine
+  std::optional<int64_t> available_bytes;  // loam/train/memory.h
   int64_t total_bytes() const { return weight_bytes + gradient_bytes + moment_bytes + activation_bytes; }
-  bool fits() const { return total_bytes() <= available_bytes; }
+  // False only if it is known not to.
+  bool fits() const { return !available_bytes || total_bytes() <= *available_bytes; }
 };
 
 struct RunOptions {
@@ -65,7 +70,6 @@ struct RunOptions {
   std::vector<std::string> command_line;
   // Called for samples; gets the model with its current weights and returns the text to show. Empty: no samples.
   std::function<std::string(const Model& model)> sample;
-  bool quiet = false;
 };
 
 // Floating-point operations a second of this machine's matrix product in a dtype, from a few products of 768 x 768
@@ -74,7 +78,8 @@ double measure_matmul_rate(const ExecContext& ctx, ComputeDtype dtype);
 
 class Trainer {
  public:
-  // `config` must be derived. Allocates model and optimizer and initialises the weights. `val` may be null.
+  // `config` must be derived; its numerics replace those of `ctx`. Allocates model and optimizer and initialises the
+  // weights. `val` may be null.
   // Error{kInvalidArgument} if the data have ids that the model's vocabulary lacks.
   Trainer(const ExecContext& ctx, TrainConfig config, std::shared_ptr<const TokenSet> train,
           std::shared_ptr<const TokenSet> val);
@@ -85,10 +90,11 @@ class Trainer {
   static int64_t activation_bytes(const TrainConfig& config);
 
   // One optimizer step: the rows of `batch` samples from global sample steps_done * batch on, in micro-batches. The
-  // loss of each target weighs the same, whatever the cut.
-  StepResult step();
-  // The first val_rows windows of the validation set, in order.
-  ValResult validate();
+  // loss of each target weighs the same, whatever the cut. `stop` is asked after each micro-batch but the last.
+  StepResult step(const StopFunction& stop = {});
+  // The first val_rows windows of the validation set, in order. nullopt if there is no target in them, or `stop` gave
+  // it up.
+  std::optional<ValResult> validate(const StopFunction& stop = {});
   int64_t steps_done() const;
   Model& model();
   const TrainConfig& config() const;
@@ -97,8 +103,8 @@ class Trainer {
   // shapes, configuration or data do not agree. Settings that only say what is logged, kept or shown (and `steps` under
   // a constant rate) may always change, others with allow_changed_config. Another number of threads is a warning.
   Path save(CheckpointStore& store, const Json& extra);
-  Json load(const Path& checkpoint, bool allow_changed_config);
-  // A MODEL directory from the f32 masters.
+  Json load(const VerifiedCheckpoint& checkpoint, bool allow_changed_config);
+  // A MODEL directory from the f32 masters, in the compute dtype.
   void export_model(const Path& directory);
 
  private:
@@ -107,11 +113,14 @@ class Trainer {
 };
 
 // The whole run of `loam train` on config.data.path: resume, loop with progress, validation, samples, checkpoints,
-// metrics, MODEL directory OUT/model with the data's tokenizer.json at the end. On SIGINT or SIGTERM the step is
-// finished, a checkpoint saved, and the run returns with `interrupted`.
+// metrics, MODEL directory OUT/model with the data's tokenizer at the end. On SIGINT or SIGTERM (within an
+// InterruptScope) it says so at once, finishes the step or, if that would take more than a few seconds, gives it up,
+// saves a checkpoint and returns with `interrupted`; the same call goes on from there, bit for bit.
 struct RunSummary {
   int64_t steps = 0;
-  double final_loss = 0, final_val_loss = 0, tokens_per_second = 0, seconds = 0;
+  // Of what this call did; none if it did no such thing.
+  std::optional<double> final_loss, final_val_loss, tokens_per_second;
+  double seconds = 0;  // of training in all, earlier lives of the run included
   bool interrupted = false;
 };
 RunSummary run_training(const ExecContext& ctx, const TrainConfig& config, const RunOptions& options);

@@ -13,18 +13,6 @@ constexpr const char* kModelFile = "model";
 constexpr const char* kOptimizerFile = "optimizer";
 constexpr int64_t kStateVersion = 1;
 
-const char* numerics_name(Numerics numerics) {
-  switch (numerics) {
-    case Numerics::fast:
-      return "fast";
-    case Numerics::deterministic:
-      return "deterministic";
-    case Numerics::exact:
-      return "exact";
-  }
-  return "?";
-}
-
 // Settings that say what is logged, kept, scored or shown: the weights do not depend on them. The data's path may
 // change because their fingerprint may not.
 constexpr std::array kBookKeeping = {"data.path", "log_every",    "val_every",     "val_rows",     "save_every",
@@ -36,9 +24,16 @@ bool may_change(const std::string& difference, const TrainConfig& config) {
   return std::find(kBookKeeping.begin(), kBookKeeping.end(), name) != kBookKeeping.end();
 }
 
-void check_config(const Path& checkpoint, const Json& before, const TrainConfig& config, bool allow_changed) {
+// A setting that is younger than the checkpoint had its default then.
+void check_config(const Path& checkpoint, const Json& stored, const TrainConfig& config, bool allow_changed) {
+  TrainConfig before;
+  try {
+    config_from_json(before, stored);
+  } catch (const Error& error) {
+    fail(ErrorCode::kBadFormat, "{}: its configuration: {}", checkpoint.string(), error.what());
+  }
   std::string list;
-  for (const std::string& difference : config_diff(before, config_to_json(config))) {
+  for (const std::string& difference : config_diff(config_to_json(before), config_to_json(config))) {
     if (!may_change(difference, config)) list += "\n  " + difference;
   }
   if (list.empty()) return;
@@ -56,6 +51,33 @@ Json data_json(const TokenSet& train, const TokenSet* val) {
   data["val"] = val ? Json(val->fingerprint()) : Json();
   data["tokenizer"] = train.info().tokenizer_fingerprint;
   return data;
+}
+
+// state.json of a checkpoint.
+struct StoredState {
+  int64_t step = 0, samples = 0, threads = 0;
+  Json config, data, extra;
+};
+
+StoredState read_state(const Path& checkpoint) {
+  const Json json = read_checkpoint_state(checkpoint);
+  try {
+    StoredState state;
+    if (const int64_t version = json.at("version").as_int(); version != kStateVersion) {
+      fail(ErrorCode::kBadFormat, "state of version {}; this program reads version {}", version, kStateVersion);
+    }
+    state.step = json.at("step").as_int();
+    constexpr int64_t kMaxStep = int64_t{1} << 38;  // times a batch, still a count
+    if (state.step < 0 || state.step > kMaxStep) fail(ErrorCode::kBadFormat, "step is {}", state.step);
+    state.samples = json.at("samples").as_int();
+    state.threads = json.at("threads").as_int();
+    state.config = json.at("config");
+    state.data = json.at("data");
+    state.extra = json.at("extra");
+    return state;
+  } catch (const Error& error) {
+    fail(ErrorCode::kBadFormat, "{}: state.json: {}", checkpoint.string(), error.what());
+  }
 }
 
 // A tensor of a checkpoint file, in the shape it must have.
@@ -106,38 +128,28 @@ Path Trainer::save(CheckpointStore& store, const Json& extra) {
   state["samples"] = s.steps_done * s.config.batch;
   state["seed"] = s.config.seed;
   state["threads"] = s.ctx.threads;
-  state["numerics"] = numerics_name(s.ctx.numerics);
   state["data"] = data_json(*s.train, s.val.get());
   state["config"] = config_to_json(s.config);
   state["extra"] = extra;
   return store.save(s.steps_done, {model, optimizer}, state, s.config.keep_last);
 }
 
-Json Trainer::load(const Path& checkpoint, bool allow_changed_config) {
+Json Trainer::load(const VerifiedCheckpoint& verified, bool allow_changed_config) {
   State& s = *state_;
-  verify_checkpoint(checkpoint);
-  const Json state = read_checkpoint_state(checkpoint);
-  if (const int64_t version = state.at("version").as_int(); version != kStateVersion) {
-    fail(ErrorCode::kBadFormat, "{}: state of version {}; this program reads version {}", checkpoint.string(), version,
-         kStateVersion);
-  }
-  const int64_t step = state.at("step").as_int();
-  if (step < 0) fail(ErrorCode::kBadFormat, "{}: step {} is negative", checkpoint.string(), step);
-  check_config(checkpoint, state.at("config"), s.config, allow_changed_config);
-  LOAM_CHECK(state.at("samples").as_int() == step * s.config.batch,
+  const Path& checkpoint = verified.path;
+  const StoredState state = read_state(checkpoint);
+  check_config(checkpoint, state.config, s.config, allow_changed_config);
+  LOAM_CHECK(state.samples == state.step * s.config.batch,
              "{}: batch has changed: {} samples were taken in {} steps, which no step of {} rows continues",
-             checkpoint.string(), state.at("samples").as_int(), step, s.config.batch);
-  for (const std::string& what : config_diff(state.at("data"), data_json(*s.train, s.val.get()))) {
+             checkpoint.string(), state.samples, state.step, s.config.batch);
+  for (const std::string& what : config_diff(state.data, data_json(*s.train, s.val.get()))) {
     // Validation data change no weight, but the loss curve would change its meaning unseen.
     fail(ErrorCode::kInvalidArgument, "{}: the data are not those of the run (fingerprint of {})", checkpoint.string(),
          what);
   }
-  if (const int64_t threads = state.at("threads").as_int(); threads != s.ctx.threads) {
-    log_warn("the run used {} threads, now {}: from here on it is equal within rounding, not bit for bit", threads,
-             s.ctx.threads);
-  }
-  if (state.at("numerics").as_string() != numerics_name(s.ctx.numerics)) {
-    log_warn("the run's numerics were {}, now {}", state.at("numerics").as_string(), numerics_name(s.ctx.numerics));
+  if (state.threads != s.ctx.threads) {
+    log_warn("the run used {} threads, now {}: from here on it is equal within rounding, not bit for bit",
+             state.threads, s.ctx.threads);
   }
 
   // Everything is looked at before anything is changed.
@@ -154,8 +166,8 @@ Json Trainer::load(const Path& checkpoint, bool allow_changed_config) {
   for (const auto& [from, to] : copies) copy_values(from, to);
   s.optimizer->masters_to_weights(s.ctx);
   s.model.weights->mark_changed();
-  s.steps_done = step;
-  return state.at("extra");
+  s.steps_done = state.step;
+  return state.extra;
 }
 
 void Trainer::export_model(const Path& directory) {
@@ -163,9 +175,8 @@ void Trainer::export_model(const Path& directory) {
   SaveModelOptions options;
   // In the compute dtype, so that the file gives the logits that training saw.
   options.dtype = s.config.dtype == ComputeDtype::bf16 ? DType::bf16 : DType::f32;
-  if (const int32_t end = s.train->info().end_of_text; end >= 0) options.bos_id = options.eos_id = end;
   save_model(
-      s.model, [&](int32_t index) { return s.master(index); }, directory, options);
+      s.ctx, s.model, [&](int32_t index) { return s.master(index); }, directory, options);
 }
 
 }  // namespace loam

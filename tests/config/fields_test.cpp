@@ -197,6 +197,7 @@ TEST(Fields, ListOfTrainingSettingsIsFrozen) {
                                           "batch",
                                           "micro_batch",
                                           "dtype",
+                                          "numerics",
                                           "seed",
                                           "log_every",
                                           "val_every",

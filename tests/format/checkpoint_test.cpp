@@ -25,17 +25,16 @@ namespace fs = std::filesystem;
 using testing::TempDir;
 
 // A checkpoint all of whose values are its step.
-Path save(CheckpointStore& store, int64_t step, int64_t values = 1000, int64_t keep_last = 0,
-          const std::vector<int64_t>& protect = {}) {
+Path save(CheckpointStore& store, int64_t step, int64_t values = 1000, int64_t keep_last = 0) {
   const auto arena = Arena::create(Device{});
   const std::vector<float> content(static_cast<size_t>(values), static_cast<float>(step));
   const Tensor tensor = Tensor::from<float>(*arena, {values}, content);
   return store.save(step, {{"model", {{"w", tensor}}}, {"optimizer", {{"m", tensor}, {"v", tensor}}}},
-                    Json::Object{{"step", step}}, keep_last, protect);
+                    Json::Object{{"step", step}}, keep_last);
 }
 
 void expect_whole(const CheckpointInfo& info) {
-  EXPECT_NO_THROW(verify_checkpoint(info.path));
+  EXPECT_NO_THROW(VerifiedCheckpoint(info.path));
   EXPECT_EQ(read_checkpoint_state(info.path).at("step").as_int(), info.step);
   for (const char* name : {"model", "optimizer"}) {
     const SafetensorsFile file(info.path / (std::string(name) + ".safetensors"));
@@ -98,9 +97,9 @@ TEST_F(Checkpoint, TheSameStepIsReplaced) {
   EXPECT_EQ(SafetensorsFile(directory_ / "step-00000007" / "model.safetensors").tensor("w").numel(), 20);
 }
 
-TEST_F(Checkpoint, KeepsTheLastAndTheProtected) {
-  for (int64_t step = 10; step <= 50; step += 10) save(store_, step, 100, 2, {20});
-  EXPECT_EQ(steps(store_), (std::vector<int64_t>{20, 40, 50}));
+TEST_F(Checkpoint, KeepsTheLast) {
+  for (int64_t step = 10; step <= 50; step += 10) save(store_, step, 100, 2);
+  EXPECT_EQ(steps(store_), (std::vector<int64_t>{40, 50}));
   // Of another branch, later: untouched, and does not count.
   save(store_, 45, 100, 1);
   EXPECT_EQ(steps(store_), (std::vector<int64_t>{45, 50}));
@@ -134,7 +133,7 @@ TEST_F(Checkpoint, EveryKindOfTearIsSeenAndSkipped) {
       {"unreadable entry",
        [](const Path& p) {
          write_file_atomic(p / "MANIFEST.json",
-                           R"({"format":"loam checkpoint","version":1,"files":{"state.json":{},"../x":{}}})");
+                           R"({"format":"loam checkpoint","version":1,"step":2,"files":{"state.json":{},"../x":{}}})");
        }},
       {"differ from the manifest's hash",
        [](const Path& p) {  // same size, zeros: what a lost page looks like
@@ -147,7 +146,7 @@ TEST_F(Checkpoint, EveryKindOfTearIsSeenAndSkipped) {
     save(store_, 1);
     save(store_, 2);
     tear(directory_ / "step-00000002");
-    EXPECT_LOAM_ERROR(verify_checkpoint(directory_ / "step-00000002"), ErrorCode::kBadFormat, what);
+    EXPECT_LOAM_ERROR(VerifiedCheckpoint(directory_ / "step-00000002"), ErrorCode::kBadFormat, what);
     const auto newest = store_.newest_complete();
     ASSERT_TRUE(newest) << what;
     EXPECT_EQ(newest->step, 1) << what;
@@ -273,7 +272,7 @@ TEST_F(Checkpoint, AKillAtAnyMomentLeavesACompleteOne) {
     ASSERT_TRUE(newest) << "after kill " << kill;
     EXPECT_GE(newest->step, told);
     expect_whole(*newest);
-    for (const auto& info : store_.list()) EXPECT_NO_THROW(verify_checkpoint(info.path));  // none is torn
+    for (const auto& info : store_.list()) EXPECT_NO_THROW(VerifiedCheckpoint(info.path));  // none is torn
     store_.clean();
     EXPECT_EQ(entries(directory_), static_cast<int64_t>(store_.list().size()));
     told = newest->step;

@@ -64,7 +64,7 @@ TEST(Llama2cModel, LogitsAndLogProbsEqualTheGoldenFileBeforeAndAfterConversion) 
   expect_golden(exec.context, *exec.arena, model, golden);
 
   const TempDir directory;
-  save_model(model, directory.path(), {});
+  save_model(exec.context, model, directory.path(), {});
   const Model converted = load_model(exec.context, directory.path(), DType::f32);
   EXPECT_EQ(converted.config().rope_pairs, RopePairs::half);
   EXPECT_EQ(converted.bos_id, 1);

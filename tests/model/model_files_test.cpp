@@ -1,5 +1,8 @@
 #include "loam/model/model_files.h"
 
+#include <cstring>
+#include <thread>
+
 #include "loam/model/weight_copy.h"
 #include "tests/harness/expect_error.h"
 #include "tests/harness/temp_dir.h"
@@ -56,7 +59,7 @@ TEST_F(ModelFiles, SavedModelHasTheSameTensorsAndLogits) {
   for (const std::string& name : kFixtures) {
     SCOPED_TRACE(name);
     const TempDir out;
-    save_model(load(fixture(name)), out.path(), {});
+    save_model(exec_.context, load(fixture(name)), out.path(), {});
     const SafetensorsFile before(fixture(name) / "model.safetensors"), after(out / "model.safetensors");
     EXPECT_EQ(after.metadata().at("format"), "pt");
     EXPECT_EQ(after.names().size(), before.names().size());
@@ -80,7 +83,7 @@ TEST_F(ModelFiles, TiedHeadIsOneTensor) {
     const Changed repeated(
         name, [&](Tensors& t, Json&, Arena&) { t.emplace_back("lm_head.weight", tensor_named(t, table)); });
     const TempDir out;
-    save_model(load(repeated.path()), out.path(), {});
+    save_model(exec_.context, load(repeated.path()), out.path(), {});
     EXPECT_FALSE(SafetensorsFile(out / "model.safetensors").contains("lm_head.weight"));
     EXPECT_EQ(logits(out.path(), name), logits(fixture(name), name));
 
@@ -94,6 +97,100 @@ TEST_F(ModelFiles, TiedHeadIsOneTensor) {
     const Changed headless(name, [&](Tensors&, Json& config, Arena&) { config["tie_word_embeddings"] = false; });
     EXPECT_LOAM_ERROR(load(headless.path()), ErrorCode::kBadFormat, "1 tensors are missing: lm_head.weight");
   }
+}
+
+// A tied model is written with one table, under the name that transformers expects, and says so; no tensor is empty.
+TEST_F(ModelFiles, TiedModelsAreWrittenOnceInEveryForm) {
+  for (const std::string& name : kFixtures) {
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      SCOPED_TRACE(name + " " + dtype_name(dtype));
+      const bool tied = name.find("untied") == std::string::npos;
+      const TempDir out;
+      SaveModelOptions options;
+      options.dtype = dtype;
+      save_model(exec_.context, load_model(exec_.context, fixture(name), dtype), out.path(), options);
+      // The header as it stands in the file, without the reader's help.
+      const std::string bytes = read_file(out / "model.safetensors");
+      uint64_t length = 0;
+      std::memcpy(&length, bytes.data(), 8);
+      const Json header = Json::parse(std::string_view(bytes).substr(8, length));
+      const auto data_of = [&](const Json& entry) {
+        const Json::Array& range = entry.at("data_offsets").as_array();
+        const auto begin = static_cast<size_t>(range[0].as_int()), end = static_cast<size_t>(range[1].as_int());
+        return std::string_view(bytes).substr(8 + length + begin, end - begin);
+      };
+      const std::string_view table =
+          data_of(header.at(name.starts_with("llama") ? "model.embed_tokens.weight" : "transformer.wte.weight"));
+      int tables = 0;
+      for (const auto& [tensor, entry] : header.as_object()) {
+        if (tensor == "__metadata__") continue;
+        const std::string& type = entry.at("dtype").as_string();
+        const bool vector = entry.at("shape").as_array().size() == 1;
+        // Norms and biases stay f32 whatever the dtype.
+        EXPECT_EQ(type, dtype == DType::bf16 && !vector ? "BF16" : "F32") << tensor;
+        EXPECT_FALSE(data_of(entry).empty()) << tensor;
+        tables += data_of(entry) == table;
+      }
+      EXPECT_EQ(tables, 1);
+      EXPECT_EQ(header.find("lm_head.weight") == nullptr, tied);
+      const Json config = Json::parse(read_file(out / "config.json"));
+      EXPECT_EQ(config.at("tie_word_embeddings"), Json(tied));
+      EXPECT_EQ(config.at("torch_dtype"), Json(dtype == DType::bf16 ? "bfloat16" : "float32"));
+      EXPECT_FALSE(std::filesystem::exists(out / "model.safetensors.index.json"));
+    }
+  }
+}
+
+TEST_F(ModelFiles, IdsThatEndARun) {
+  const auto ids_of = [&](const char* config_eos, const char* generation) {
+    const Changed changed("llama_tied", [&](Tensors&, Json& config, Arena&) {
+      config["bos_token_id"] = 1;
+      config["eos_token_id"] = Json::parse(config_eos);
+    });
+    if (*generation) write_file_atomic(changed.path() / "generation_config.json", generation);
+    return load(changed.path()).eos_ids;
+  };
+  using Ids = std::vector<int32_t>;
+  EXPECT_EQ(ids_of("2", ""), Ids{2});
+  EXPECT_EQ(ids_of("[2, 7, 5]", ""), (Ids{2, 7, 5}));
+  EXPECT_EQ(ids_of("null", ""), Ids{});
+  // The generation's settings go first.
+  EXPECT_EQ(ids_of("2", R"({"eos_token_id": [3, 4]})"), (Ids{3, 4}));
+  EXPECT_EQ(ids_of("2", R"({"eos_token_id": 9, "temperature": 0.6})"), Ids{9});
+  EXPECT_EQ(ids_of("2", R"({"temperature": 0.6})"), Ids{2});
+  EXPECT_EQ(ids_of("2", R"({"eos_token_id": null})"), Ids{2});
+  EXPECT_EQ(ids_of("[2, 32, -1, 4000000000]", ""), Ids{2});  // the vocabulary has 32
+  for (const char* bad : {"[]", "{", R"({"eos_token_id": "</s>"})", R"({"eos_token_id": [2.5]})"}) {
+    const std::string said = error_of(ErrorCode::kBadFormat, [&] { ids_of("2", bad); });
+    EXPECT_NE(said.find("generation_config.json"), std::string::npos) << said;
+  }
+
+  const TempDir out;
+  Model model = load(fixture("llama_tied"));
+  for (const Ids& ids : {Ids{}, Ids{4}, Ids{4, 9}}) {
+    model.eos_ids = ids;
+    save_model(exec_.context, model, out.path(), {});
+    EXPECT_EQ(load(out.path()).eos_ids, ids);
+    const Json written = Json::parse(read_file(out / "generation_config.json"));
+    EXPECT_EQ(written.at("eos_token_id").dump(), ids.empty() ? "null" : ids.size() == 1 ? "4" : "[4,9]");
+    EXPECT_EQ(written.at("eos_token_id"), Json::parse(read_file(out / "config.json")).at("eos_token_id"));
+  }
+}
+
+// One model, several threads, from its first pass on.
+TEST_F(ModelFiles, OneModelServesManyThreads) {
+  const Model model = load(fixture("llama_tied"));
+  const std::vector<float> expected = logits(fixture("llama_tied"), "llama_tied");
+  std::vector<std::vector<float>> found(4);
+  std::vector<std::thread> threads;
+  for (auto& result : found) {
+    threads.emplace_back([&] {
+      const ExecResources own = make_exec_resources(Device{}, 1);
+      result = logits_of(own.context, model, batch("llama_tied"));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const auto& result : found) EXPECT_EQ(result, expected);
 }
 
 TEST_F(ModelFiles, MissingAndLeftOverTensorsAreOneError) {
@@ -151,7 +248,7 @@ TEST_F(ModelFiles, DtypesConvertByRounding) {
   const TempDir out;
   SaveModelOptions options;
   options.dtype = DType::bf16;
-  save_model(load(fixture(name)), out.path(), options);
+  save_model(exec_.context, load(fixture(name)), out.path(), options);
   const SafetensorsFile exact(fixture(name) / "model.safetensors"), rounded(out / "model.safetensors");
   EXPECT_EQ(rounded.tensor("transformer.wte.weight").dtype(), DType::bf16);
   EXPECT_EQ(rounded.tensor("transformer.ln_f.weight").dtype(), DType::f32);
@@ -227,16 +324,17 @@ TEST_F(ModelFiles, WeightsMayComeFromElsewhere) {
   }
   SaveModelOptions options;
   options.bos_id = 5;
-  options.eos_id = 6;
+  options.eos_ids = std::vector<int32_t>{6, 2};
   save_model(
-      model, [&](int32_t index) { return masters[static_cast<size_t>(index)]; }, out.path(), options);
+      exec_.context, model, [&](int32_t index) { return masters[static_cast<size_t>(index)]; }, out.path(), options);
   const Model read = load(out.path());
   EXPECT_EQ(read.bos_id, 5);
-  EXPECT_EQ(read.eos_id, 6);
+  EXPECT_EQ(read.eos_ids, (std::vector<int32_t>{6, 2}));
   for (int32_t i = 0; i < read.weights->size(); ++i)
     EXPECT_EQ(floats(read.weights->value(i)), floats(masters[static_cast<size_t>(i)]));
   options.family = "gpt2";
-  EXPECT_LOAM_ERROR(save_model(model, out.path(), options), ErrorCode::kInvalidArgument, "cannot be written as gpt2");
+  EXPECT_LOAM_ERROR(save_model(exec_.context, model, out.path(), options), ErrorCode::kInvalidArgument,
+                    "cannot be written as gpt2");
 }
 
 }  // namespace

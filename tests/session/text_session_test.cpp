@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include <cmath>
 #include <cstdlib>
 
@@ -80,7 +82,31 @@ TEST_F(TextSession, ScoreSumsTheLogProbsAndStatesBitsAByte) {
   EXPECT_EQ(score.scored, static_cast<int64_t>(score.ids.size()) - 1);
   EXPECT_NEAR(score.total_logp, total, 1e-9);
   EXPECT_NEAR(score.perplexity(), std::exp(-total / static_cast<double>(score.scored)), 1e-9);
-  EXPECT_NEAR(score.bits_per_byte(), -total / std::log(2.0) / 22, 1e-9);
+  // Nothing stands before the first token, here one byte of the 22: neither it nor its byte is scored.
+  EXPECT_EQ(tokenizer_.token_bytes(score.ids[0]), "s");
+  EXPECT_EQ(score.bytes, 21);
+  EXPECT_NEAR(score.bits_per_byte(), -total / std::log(2.0) / 21, 1e-9);
+}
+
+// With a begin token in front all of the text is scored.
+TEST_F(TextSession, ATokenInFrontLetsTheWholeTextCount) {
+  BpeModel parts = *tokenizer_.bpe();
+  parts.bos_id = tokenizer_.end_of_text_id();
+  const Tokenizer with_begin(std::move(parts));
+  const TextScore score = score_text(exec_.context, model_, with_begin, "some text to be scored");
+  EXPECT_EQ(score.ids[0], with_begin.bos_id());
+  EXPECT_EQ(score.bytes, 22);
+  EXPECT_EQ(score.scored, 22);
+}
+
+TEST_F(TextSession, EveryIdThatTheModelEndsRepliesWithEndsThem) {
+  const std::vector<int32_t> ids = generate_text(exec_.context, model_, tokenizer_, {request("ab", 0)}, {})[0].ids;
+  ASSERT_GT(ids.size(), 3u);
+  const size_t first_2 = std::find(ids.begin(), ids.end(), ids[2]) - ids.begin();
+  model_.eos_ids = {ids[2] == 0 ? 1 : 0, ids[2]};
+  const TextResult result = generate_text(exec_.context, model_, tokenizer_, {request("ab", 0)}, {})[0];
+  EXPECT_EQ(result.reason, FinishReason::stop);
+  EXPECT_LE(result.ids.size(), first_2);
 }
 
 // The embedding has more rows than the tokenizer has tokens, as a vocabulary rounded up to a multiple of 64 does.
@@ -119,7 +145,7 @@ TEST_F(Stories, TheSameGreedyTextFromTheCacheTheWholeSequenceAndAfterConversion)
   std::filesystem::remove_all(directory);
   std::filesystem::create_directories(directory);
   save_tokenizer(tokenizer, directory);
-  save_model(model, directory, {});
+  save_model(exec.context, model, directory, {});
   const Model converted = load_model(exec.context, directory, DType::f32);
   const Tokenizer reread = load_tokenizer(directory);
   EXPECT_EQ(generate_text(exec.context, converted, reread, {request}, {})[0].text, cached.text);

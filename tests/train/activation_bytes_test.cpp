@@ -47,5 +47,19 @@ TEST(ActivationBytes, EstimateIsWithinATenthOfTheMeasuredPeak) {
   }
 }
 
+TEST(ActivationBytes, SizesThatNoMachineHasDoNotOverflow) {
+  TrainConfig config;
+  config.model.vocab_size = config.model.context_length = 1 << 24;
+  config.model.layers = config.model.heads = 4096;
+  config.model.dim = config.model.ffn_dim = 1 << 20;
+  config.steps = 1;
+  config.batch = 1 << 24;
+  config = derive(config);
+  const RunPlan plan = Trainer::plan(config, 1);
+  // The residual stream alone: rows x length x width x layers x 4 bytes, far beyond 2^60.
+  EXPECT_GE(plan.activation_bytes, int64_t{1} << 60);
+  EXPECT_GT(plan.total_bytes(), plan.activation_bytes);
+}
+
 }  // namespace
 }  // namespace loam

@@ -68,7 +68,9 @@ class ProcessTest : public ::testing::Test {
   Process start(const std::string& out, std::vector<std::string> more = {}) {
     return Process(command(out, std::move(more)), directory / "log");
   }
-  std::string log() const { return read_file(directory / "log"); }
+  std::string log() const {
+    return std::filesystem::exists(directory / "log") ? read_file(directory / "log") : std::string();
+  }
   std::string final_state(const std::string& out) const {
     const auto newest = CheckpointStore(directory / out / "checkpoints").newest_complete();
     if (!newest) return "none";
@@ -86,11 +88,14 @@ class ProcessTest : public ::testing::Test {
 
 // Saves all the time, so that many kills fall into a save; each life is on average long enough to get on.
 TEST_F(ProcessTest, KilledAtRandomMomentsAndResumedEndsTheSame) {
-  const int kills = std::getenv("LOAM_SLOW") ? 20 : 5;
+  constexpr int kills = 20;
+  const char* given = std::getenv("LOAM_SEED");
+  const auto seed = given ? std::stoull(given) : static_cast<uint64_t>(::time(nullptr));
+  SCOPED_TRACE(fmt::format("LOAM_SEED={} kills at these moments", seed));
   const Stopwatch watch;
   ASSERT_EQ(start("whole", {"--save-every", "3"}).wait(), 0) << log();
   const double whole = watch.seconds();
-  const PhiloxStream random{static_cast<uint64_t>(::getpid()), 5};
+  const PhiloxStream random{seed, 5};
   int killed = 0;
   for (int i = 0; i < kills; ++i) {
     const Process process = start("killed", {"--save-every", "3"});
@@ -102,12 +107,12 @@ TEST_F(ProcessTest, KilledAtRandomMomentsAndResumedEndsTheSame) {
     ASSERT_TRUE(status == 128 + SIGKILL || status == 0) << log();
     killed += status != 0;
   }
-  EXPECT_GE(killed, kills / 2);
+  EXPECT_GE(killed, 2);
   ASSERT_EQ(start("killed", {"--save-every", "3"}).wait(), 0) << log();
   int resumed = 0;
   const std::string said = log(), mark = "going on after step";
   for (size_t at = said.find(mark); at != said.npos; at = said.find(mark, at + 1)) ++resumed;
-  EXPECT_GE(resumed, kills / 3);
+  EXPECT_GE(resumed, 2);  // else the test showed nothing
   EXPECT_EQ(final_state("killed"), final_state("whole"));
   const auto model = [&](const char* run) { return read_file(directory / run / "model" / "model.safetensors"); };
   EXPECT_EQ(hash_hex(model("killed")), hash_hex(model("whole")));
@@ -123,14 +128,28 @@ TEST_F(ProcessTest, FirstSignalSavesAndSecondQuits) {
     EXPECT_TRUE(std::filesystem::exists(directory / out / "model" / "config.json"));
     EXPECT_NE(log().find("the same command goes on from there"), std::string::npos) << log();
   }
-  // Rows and steps that take so long that the second signal comes first.
-  const Process process =
-      start("twice", {"--steps", "1000000", "--save-every", "1", "--batch", "40000", "--micro-batch", "2"});
-  sleep_seconds(1.5);
+  // Two that come before the program can do anything about the first. Which of them it sees first is up to the system.
+  const Process process = start("twice", {"--steps", "1000000", "--save-every", "1"});
+  wait_for_checkpoint("twice");
   process.send(SIGINT);
-  sleep_seconds(0.2);
-  process.send(SIGINT);
-  EXPECT_EQ(process.wait(), 128 + SIGINT) << log();
+  process.send(SIGTERM);
+  const int status = process.wait();
+  EXPECT_TRUE(status == 128 + SIGINT || status == 128 + SIGTERM) << status << log();
+  EXPECT_NE(final_state("twice"), "none");
+}
+
+// A step of ten thousand micro-batches: the answer comes at once, and the checkpoint is that of the step before.
+TEST_F(ProcessTest, ALongStepIsGivenUp) {
+  const std::vector<std::string> flags{"--steps", "100", "--batch", "200000", "--micro-batch", "2"};
+  const Process process = start("long", flags);
+  const Stopwatch watch;
+  while (log().find("parameters") == std::string::npos && watch.seconds() < 60) sleep_seconds(0.01);
+  sleep_seconds(0.1);
+  process.send(SIGTERM);
+  EXPECT_EQ(process.wait(), 0) << log();
+  EXPECT_NE(log().find("interrupted: stopping after this step"), std::string::npos) << log();
+  EXPECT_NE(log().find("step 1 is given up"), std::string::npos) << log();
+  EXPECT_TRUE(std::filesystem::exists(directory / "long" / "model" / "config.json"));
 }
 
 TEST_F(ProcessTest, WrongUsageIsOneErrorAndStatusTwo) {

@@ -8,7 +8,7 @@
 #include "loam/base/interrupt.h"
 #include "loam/base/log.h"
 #include "loam/base/plot.h"
-#include "loam/train/trainer.h"
+#include "loam/train/run_directory.h"
 #include "tests/harness/expect_error.h"
 #include "tests/train/training_data.h"
 
@@ -265,6 +265,65 @@ TEST_F(RunTest, ResumesFromAGivenCheckpoint) {
   EXPECT_EQ(records_of(elsewhere.out, "train").size(), 10u);
   elsewhere.resume_from = o.out / "nowhere";
   EXPECT_LOAM_ERROR(run(elsewhere), ErrorCode::kNotFound, "nowhere");
+}
+
+TEST_F(RunTest, ASecondRunIsRefusedBeforeItLooks) {
+  const RunOptions o = options("run");
+  write_file_atomic(directory / "file", "x");
+  {
+    const RunLock held(o.out);
+    // Files that are no run's: whoever looked first would say so.
+    write_file_atomic(o.out / "thesis.txt", "mine");
+    EXPECT_LOAM_ERROR(run(o), ErrorCode::kAlreadyExists, "another process is training there");
+    EXPECT_LOAM_ERROR(RunLock(o.out), ErrorCode::kAlreadyExists, "another process is training there");
+    EXPECT_TRUE(std::filesystem::exists(o.out / ".lock"));
+    std::filesystem::remove(o.out / "thesis.txt");
+  }
+  EXPECT_FALSE(std::filesystem::exists(o.out));  // made by the lock, gone with it
+  EXPECT_LOAM_ERROR(run(options("file")), ErrorCode::kAlreadyExists, "is not a directory");
+  EXPECT_LOAM_ERROR(run(options("file/run")), ErrorCode::kIo, "cannot make the directory");
+  run(o);
+  EXPECT_FALSE(std::filesystem::exists(o.out / ".lock"));
+}
+
+TEST_F(RunTest, ARefusedRunLeavesNothing) {
+  config.model.vocab_size = 60;
+  EXPECT_THROW(run(options("a/b/c")), Error);
+  EXPECT_FALSE(std::filesystem::exists(directory / "a"));
+  std::filesystem::create_directory(directory / "mine");
+  EXPECT_THROW(run(options("mine/run")), Error);
+  EXPECT_TRUE(std::filesystem::is_empty(directory / "mine"));
+}
+
+TEST_F(RunTest, ASummaryOfNothingHasNoNumbers) {
+  const RunOptions o = options("run");
+  const RunSummary first = run(o);
+  EXPECT_EQ(*first.final_loss, records_of(o.out, "train").back().at("loss").as_double());
+  EXPECT_EQ(*first.final_val_loss, records_of(o.out, "val").back().at("loss").as_double());
+  EXPECT_TRUE(first.tokens_per_second);
+  const RunSummary again = run(o);
+  EXPECT_FALSE(again.final_loss);
+  EXPECT_FALSE(again.final_val_loss);
+  EXPECT_FALSE(again.tokens_per_second);
+  EXPECT_EQ(Json(again.final_loss).dump(), "null");
+}
+
+TEST_F(RunTest, AnInterruptEndsAValidationWhichIsMadeOnResume) {
+  config.micro_batch = 1;
+  run(options("whole"));
+  config.sample_every = 19;
+  RunOptions o = options("stopped");
+  o.sample = [&](const Model&) {
+    request_interrupt();  // before the step after which a validation is due
+    return std::string("x");
+  };
+  const RunSummary first = run(o);
+  EXPECT_TRUE(first.interrupted);
+  EXPECT_EQ(first.steps, 19);
+  clear_interrupt();
+  o.sample = {};
+  EXPECT_FALSE(run(o).interrupted);
+  EXPECT_EQ(curve_of(o.out), curve_of(directory / "whole"));
 }
 
 TEST_F(RunTest, SaysWhatIsWrongWithTheDataBeforeWriting) {

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "loam/format/safetensors.h"
+#include "loam/kernels/kernel_table.h"
 #include "loam/nn/sequence.h"
 #include "loam/ops/linear_log_prob.h"
 #include "loam/optim/schedule.h"
@@ -154,18 +155,18 @@ TEST_F(TrainerTest, AccumulationEqualsOneBatchWithRaggedTargets) {
     const StepResult result = trainer.step();
     EXPECT_EQ(result.targets, 11 * 303);
     EXPECT_FALSE(result.skipped);
-    EXPECT_NEAR(result.loss, expected.mean_of_targets, 1e-6 * result.loss);
+    EXPECT_NEAR(*result.loss, expected.mean_of_targets, 1e-6 * *result.loss);
     EXPECT_GT(std::abs(expected.mean_of_rows - expected.mean_of_targets), 1e-3);  // the mean of means is another number
     const std::vector<double> gradients = gradients_of(trainer);
     double norm = 0;
     for (const double g : gradients) norm += g * g;
-    EXPECT_NEAR(result.grad_norm, std::sqrt(norm), 1e-5 * result.grad_norm);
+    EXPECT_NEAR(*result.grad_norm, std::sqrt(norm), 1e-5 * *result.grad_norm);
     if (whole.empty()) {
       whole = gradients;
-      whole_loss = result.loss;
+      whole_loss = *result.loss;
     } else {
       EXPECT_LT(relative(gradients, whole), 1e-6) << "micro-batches of " << micro_batch;
-      EXPECT_NEAR(result.loss, whole_loss, 1e-6 * whole_loss);
+      EXPECT_NEAR(*result.loss, whole_loss, 1e-6 * whole_loss);
     }
   }
 }
@@ -177,9 +178,55 @@ TEST_F(TrainerTest, AStepWithoutTargetsIsReportedAndChangesNothing) {
   const StepResult result = trainer.step();
   EXPECT_TRUE(result.skipped);
   EXPECT_EQ(result.targets, 0);
-  EXPECT_EQ(result.loss, 0);
+  EXPECT_FALSE(result.loss);
+  EXPECT_FALSE(result.grad_norm);
   EXPECT_EQ(result.step, 1);
   EXPECT_EQ(state_of(trainer, directory / "after"), before);
+}
+
+TEST_F(TrainerTest, AStepThatIsGivenUpChangesNothingAndComesNext) {
+  TrainConfig config = tiny_config();
+  config.micro_batch = 1;
+  Trainer whole = make(config), broken = make(config);
+  for (int i = 0; i < 3; ++i) {
+    whole.step();
+    broken.step();
+  }
+  std::vector<std::pair<int64_t, int64_t>> asked;
+  const StepResult result = broken.step([&](int64_t done, int64_t all) {
+    asked.emplace_back(done, all);
+    return done == 2;
+  });
+  EXPECT_TRUE(result.abandoned);
+  EXPECT_EQ(result.step, 3);
+  EXPECT_EQ(asked, (std::vector<std::pair<int64_t, int64_t>>{{1, 4}, {2, 4}}));
+  EXPECT_EQ(broken.steps_done(), 3);
+  EXPECT_EQ(state_of(broken, directory / "broken"), state_of(whole, directory / "whole"));
+  const StepResult next = broken.step([](int64_t, int64_t) { return false; }), expected = whole.step();
+  EXPECT_EQ(next.step, 4);
+  EXPECT_EQ(*next.loss, *expected.loss);
+  EXPECT_EQ(state_of(broken, directory / "broken"), state_of(whole, directory / "whole"));
+}
+
+TEST_F(TrainerTest, NumericsReachTheKernels) {
+  static std::set<Numerics> seen;
+  static KernelTable table = cpu_kernel_table();
+  table.matmul.function = [](const ExecContext& c, const MatmulArgs& args) {
+    seen.insert(c.numerics);
+    cpu_kernel_table().matmul(c, args);
+  };
+  ctx.kernels = &table;
+  for (const auto& [level, expected] : {std::pair(NumericsLevel::fast, Numerics::fast),
+                                        std::pair(NumericsLevel::deterministic, Numerics::deterministic),
+                                        std::pair(NumericsLevel::exact, Numerics::exact)}) {
+    TrainConfig config = tiny_config();
+    config.numerics = level;
+    seen.clear();
+    Trainer trainer = make(config);
+    trainer.step();
+    trainer.validate();
+    EXPECT_EQ(seen, std::set<Numerics>{expected});
+  }
 }
 
 TEST_F(TrainerTest, ABadWeightIsReportedAndSpreadsNoFurther) {
@@ -190,7 +237,7 @@ TEST_F(TrainerTest, ABadWeightIsReportedAndSpreadsNoFurther) {
   const State before = state_of(trainer, directory / "before");
   const StepResult result = trainer.step();
   EXPECT_TRUE(result.skipped);
-  EXPECT_FALSE(std::isfinite(result.loss));
+  EXPECT_FALSE(std::isfinite(*result.loss));
   const State after = state_of(trainer, directory / "after");
   const std::string other = "model.safetensors:embedding";
   EXPECT_EQ(after.at(other), before.at(other));
@@ -228,7 +275,7 @@ TEST_F(TrainerTest, OverfitsOneBatch) {
   Trainer trainer = make(config);
   StepResult result;
   while (trainer.steps_done() < config.steps) result = trainer.step();
-  EXPECT_LT(result.loss, 0.01);
+  EXPECT_LT(*result.loss, 0.01);
 }
 
 TEST_F(TrainerTest, RefusesIdsThatTheModelLacks) {
@@ -251,15 +298,32 @@ TEST_F(TrainerTest, ValidationDoesNotDependOnTheBatch) {
   for (const int64_t micro_batch : {1, 2, 4}) {
     config.micro_batch = micro_batch;
     Trainer trainer = make(config);
-    const ValResult result = trainer.validate();
+    const ValResult result = *trainer.validate();
     const RowLosses expected = losses_by_row(ctx, trainer, set("val"), config.val_rows);
     EXPECT_NEAR(result.loss, expected.mean_of_targets, 1e-6 * result.loss);
     // The sets of these tests have 3 bytes a token.
-    EXPECT_NEAR(result.bits_per_byte, result.loss / std::log(2.0) / 3, 1e-12);
+    EXPECT_NEAR(*result.bits_per_byte, result.loss / std::log(2.0) / 3, 1e-12);
     if (first.targets == 0) first = result;
     EXPECT_EQ(result.targets, first.targets);
     EXPECT_NEAR(result.loss, first.loss, 1e-6 * first.loss);
   }
+}
+
+TEST_F(TrainerTest, WhatIsNotKnownIsNoNumber) {
+  TrainConfig config = tiny_config();
+  EXPECT_FALSE(Trainer(ctx, derive(config), set("train"), nullptr).validate());
+  config.micro_batch = 1;
+  Trainer trainer = make(config);
+  EXPECT_FALSE(trainer.validate([](int64_t done, int64_t) { return done == 3; }));
+  // A set that does not say how many bytes its text has.
+  std::filesystem::remove_all(directory / "data" / "val");
+  TokenSetWriter writer(directory / "data" / "val", set("train")->info());
+  writer.add(testing::make_document(30, 5), 0);
+  writer.finish();
+  const auto result = make(config).validate();
+  ASSERT_TRUE(result);
+  EXPECT_GT(result->loss, 0);
+  EXPECT_FALSE(result->bits_per_byte);
 }
 
 TEST_F(TrainerTest, ValidationTakesAllRowsOfAShortSet) {
@@ -268,7 +332,7 @@ TEST_F(TrainerTest, ValidationTakesAllRowsOfAShortSet) {
   TrainConfig config = tiny_config();
   config.val_rows = 0;
   Trainer trainer = make(config);
-  EXPECT_EQ(trainer.validate().targets, 9);
+  EXPECT_EQ(trainer.validate()->targets, 9);
 }
 
 // `steps` steps with a save and a new Trainer after each of `breaks`.
@@ -287,9 +351,9 @@ class ResumeTest : public TrainerTest, public ::testing::WithParamInterface<Comp
     CheckpointStore store(directory / name);
     while (trainer->steps_done() < steps) {
       const StepResult result = trainer->step();
-      history.losses.push_back(result.loss);
+      history.losses.push_back(*result.loss);
       history.rates.push_back(result.learning_rate);
-      history.norms.push_back(result.grad_norm);
+      history.norms.push_back(*result.grad_norm);
       if (std::find(breaks.begin(), breaks.end(), result.step) == breaks.end()) continue;
       const Path path = trainer->save(store, Json::Object{{"note", result.step}});
       trainer = std::make_unique<Trainer>(ctx, derive(config), set("train"), set("val"));
@@ -363,6 +427,43 @@ TEST_F(LoadTest, BookKeepingMayChange) {
   EXPECT_LOAM_ERROR(longer.load(path, false), ErrorCode::kInvalidArgument, "steps: 40 -> 50");
 }
 
+// A checkpoint of a program that did not have a setting yet.
+TEST_F(LoadTest, ASettingThatIsMissingHadItsDefault) {
+  Json state = Json::parse(read_file(path / "state.json"));
+  std::erase_if(state["config"].as_object(), [](const Json::Member& m) { return m.first == "numerics"; });
+  Trainer trainer = make(tiny_config());
+  CheckpointStore older(directory / "older");
+  const Path copy = older.save(3, {}, state, 0);
+  for (const char* name : {"model.safetensors", "optimizer.safetensors"}) {
+    std::filesystem::copy_file(path / name, copy / name);
+  }
+  trainer.load(copy, false);
+  EXPECT_EQ(trainer.steps_done(), 3);
+  TrainConfig exact = tiny_config();
+  exact.numerics = NumericsLevel::exact;
+  Trainer other = make(exact);
+  EXPECT_LOAM_ERROR(other.load(copy, false), ErrorCode::kInvalidArgument, "numerics: \"fast\" -> \"exact\"");
+}
+
+TEST_F(LoadTest, HostileStatesNameTheFile) {
+  const Json good = Json::parse(read_file(path / "state.json"));
+  CheckpointStore hostile(directory / "hostile");
+  Trainer trainer = make(tiny_config());
+  const auto refuses = [&](const std::string& key, const Json& value) {
+    SCOPED_TRACE(key + " " + value.dump());
+    Json state = good;
+    state[key] = value;
+    const Path copy = hostile.save(3, {}, state, 0);
+    EXPECT_LOAM_ERROR(trainer.load(copy, true), ErrorCode::kBadFormat, copy.string());
+  };
+  for (const char* key : {"version", "step", "samples", "threads", "config"}) refuses(key, "x");
+  refuses("version", 2);
+  refuses("step", -1);
+  refuses("step", INT64_MAX);
+  refuses("config", Json::parse(R"({"stepps": 3})"));
+  EXPECT_EQ(trainer.steps_done(), 0);
+}
+
 TEST_F(LoadTest, StepsMayChangeUnderAConstantRate) {
   TrainConfig config = tiny_config();
   config.optimizer.schedule = ScheduleKind::constant;
@@ -407,7 +508,7 @@ TEST_F(TrainerTest, ExportedModelIsTheMasters) {
   std::filesystem::create_directory(directory / "model");
   trainer.export_model(directory / "model");
   Model model = load_model(ctx, directory / "model", DType::f32);
-  EXPECT_EQ(model.eos_id, testing::kEndOfText);
+  EXPECT_EQ(model.eos_ids, std::vector<int32_t>{testing::kEndOfText});
   ParamStore& weights = *trainer.model().weights;
   ASSERT_EQ(model.weights->size(), weights.size());
   for (int32_t i = 0; i < weights.size(); ++i) {
