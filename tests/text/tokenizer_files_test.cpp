@@ -5,6 +5,7 @@
 
 #include <functional>
 
+#include "loam/text/byte_alphabet.h"
 #include "loam/text/tokenizer_stream.h"
 #include "tests/harness/expect_error.h"
 #include "tests/harness/shared.h"
@@ -277,6 +278,47 @@ TEST(TokenizerFiles, MergesThatScoresCannotExpressAreRefused) {
   EXPECT_LOAM_ERROR(parse_tokenizer_json(file.dump(), "f"), ErrorCode::kBadFormat, "score");
 }
 
+// The pair vocab.json and merges.txt with those of GPT-2's merges that the texts of llama.cpp meet: the ids that it
+// publishes, and the counts of long runs under the whole vocabulary (fault 1). make_gpt2_fixture.py says whence.
+TEST(TokenizerFiles, APartOfGpt2GivesItsIds) {
+  const Json part = testing::fixture("gpt2_part.json");
+  Json::Object vocab;
+  const auto add_bytes = [&](int first, int last) {
+    for (int byte = first; byte <= last; ++byte) {
+      vocab.emplace_back(to_byte_alphabet(std::string(1, static_cast<char>(byte))), static_cast<int64_t>(vocab.size()));
+    }
+  };
+  add_bytes('!', '~');
+  add_bytes(0xA1, 0xAC);
+  add_bytes(0xAE, 0xFF);
+  add_bytes(0, ' ');
+  add_bytes(0x7F, 0xA0);
+  add_bytes(0xAD, 0xAD);
+  std::string merges = "#version: 0.2\n";
+  for (const Json& merge : part.at("merges").as_array()) {
+    const std::string& text = merge.as_array()[1].as_string();
+    std::string made = text;
+    made.erase(made.find(' '), 1);
+    vocab.emplace_back(made, 256 + merge.as_array()[0].as_int());
+    merges += text + "\n";
+  }
+  vocab.emplace_back("<|endoftext|>", 50256);
+  testing::TempDir directory;
+  write_file_atomic(directory / "vocab.json", Json(std::move(vocab)).dump());
+  write_file_atomic(directory / "merges.txt", merges);
+  const Tokenizer tokenizer = load_tokenizer(directory.path());
+  EXPECT_EQ(tokenizer.end_of_text_id(), 50256);
+  ASSERT_GT(part.at("cases").as_array().size(), 40u);
+  for (const Json& item : part.at("cases").as_array()) {
+    const std::string& text = item.as_array()[0].as_string();
+    EXPECT_EQ(tokenizer.encode(text), testing::ids_of(item.as_array()[1])) << text;
+  }
+  for (const Json& run : part.at("runs").as_array()) {
+    const std::string text(static_cast<size_t>(run.as_array()[1].as_int()), run.as_array()[0].as_string()[0]);
+    EXPECT_EQ(tokenizer.count(text), run.as_array()[2].as_int());
+  }
+}
+
 class Gpt2Vocab : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -322,6 +364,7 @@ TEST_F(Gpt2Vocab, IdsOfHardTexts) {
 TEST_F(Gpt2Vocab, RepeatedCharactersAndSaving) {
   const Tokenizer tokenizer = load_tokenizer(directory_.path());
   EXPECT_EQ(tokenizer.encode(std::string(1000000, '^')).size(), 250000u);
+  EXPECT_EQ(tokenizer.encode(std::string(1000000, 'a')).size(), 250000u);  // by the Python package `tokenizers`
   testing::TempDir other;
   save_tokenizer(tokenizer, other.path());
   EXPECT_EQ(load_tokenizer(other / "tokenizer.json").fingerprint(), tokenizer.fingerprint());
