@@ -199,16 +199,19 @@ TEST(Tokenizer, LongPiecesTakeLinearTime) {
   }
 }
 
-// Fault 1: the ids of one long run of a character. With a = 1, aa, aaaa and aaaaaaaa as tokens, by doubling, a run of n
-// is n / 8 tokens of eight and one token for each bit of the rest: the definition of the merges, at any length.
+// Fault 1: the ids of one long run of a character. With tokens of 1, 2, 4, ... 8192 letters, each made of two of the
+// one before, a run of n is n / 8192 of the longest and one token for each bit of the rest: what the merges define.
 TEST(Tokenizer, LongRunsHaveTheIdsThatTheMergesDefine) {
-  const Tokenizer tokenizer(model_of({{"a", "a"}, {"aa", "aa"}, {"aaaa", "aaaa"}}));
-  const int32_t two = 256, four = 257, eight = 258;
+  constexpr int kLevels = 13;
+  std::vector<std::pair<std::string, std::string>> merges;
+  for (int level = 0; level < kLevels; ++level)
+    merges.emplace_back(std::string(1 << level, 'a'), std::string(1 << level, 'a'));
+  const Tokenizer tokenizer(model_of(merges));
   for (const size_t count : {size_t{7}, size_t{100'000}, size_t{200'003}, size_t{1'000'000}, size_t{1'000'007}}) {
-    Ids wanted(count / 8, eight);
-    if (count & 4) wanted.push_back(four);
-    if (count & 2) wanted.push_back(two);
-    if (count & 1) wanted.push_back('a');
+    Ids wanted(count >> kLevels, 255 + kLevels);
+    for (int level = kLevels - 1; level >= 0; --level) {
+      if (count >> level & 1) wanted.push_back(level == 0 ? 'a' : 255 + level);
+    }
     const Ids ids = tokenizer.encode(std::string(count, 'a'));
     ASSERT_EQ(ids.size(), wanted.size()) << count;
     EXPECT_TRUE(ids == wanted) << count;
