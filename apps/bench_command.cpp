@@ -2,10 +2,10 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 
-#include "apps/command.h"
+#include "apps/commands.h"
+#include "apps/options.h"
 #include "bench/kernels_bench.h"
 #include "bench/train_bench.h"
-#include "loam/base/progress.h"
 
 namespace loam {
 namespace {
@@ -17,7 +17,7 @@ struct Options {
 };
 
 int bench(const Options& o, const CommonFlags& flags) {
-  TrainConfig config = read_train_config(o.config, o.settings);
+  TrainConfig config = read_train_config(o.config, typed_settings(o.settings));
   if (config.model.vocab_size == 0) config.model.vocab_size = 8192;
   config.optimizer.warmup_steps = std::min(config.optimizer.warmup_steps, config.steps);
   config = derive(config);
@@ -81,16 +81,16 @@ void add_bench_commands(CLI::App& app) {
                             [o](const CommonFlags& flags) { return bench(*o, flags); });
   c->add_option("--config", o->config, "recipe or file (default: the defaults)");
   c->add_option("--set", o->settings, "change a setting: key.sub=value")->take_all();
-  c->add_option("--steps", o->steps, "timed steps")->check(CLI::PositiveNumber)->capture_default_str();
-  c->add_option("--device", o->device, "where to run")->capture_default_str();
+  add_integer(*c, "--steps", o->steps, "timed steps", 1, 1 << 20);
+  add_device(*c, o->device);
 
   auto k = std::make_shared<KernelsOptions>();
   c = add_command(*group, "kernels", "Time of each kernel of a step, at the sizes of GPT-2 124M",
                   "loam bench kernels --dtype bf16 --only layer_norm",
                   [k](const CommonFlags& flags) { return bench_kernels(*k, flags); });
-  c->add_option("--dtype", k->dtype, "f32 or bf16")->check(CLI::IsMember({"f32", "bf16"}))->capture_default_str();
+  add_dtype(*c, k->dtype, "compute dtype");
   c->add_option("--only", k->only, "kernels whose name begins so");
-  c->add_option("--seconds", k->seconds, "for each kernel, at least")->check(CLI::PositiveNumber)->capture_default_str();
+  add_number(*c, "--seconds", k->seconds, "for each kernel, at least", 0, 3600, true);
 }
 
 }  // namespace loam

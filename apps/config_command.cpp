@@ -2,7 +2,8 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 
-#include "apps/command.h"
+#include "apps/commands.h"
+#include "apps/options.h"
 #include "loam/config/train_config.h"
 
 namespace loam {
@@ -37,8 +38,9 @@ struct ShowOptions {
   std::vector<std::string> settings;
 };
 
-int show(const ShowOptions& options) {
-  print(config_to_json(read_train_config(options.config, options.settings)).dump(2));
+int show(const ShowOptions& options, const CommonFlags& flags) {
+  const TrainConfig config = read_train_config(options.config, typed_settings(options.settings));
+  print(config_to_json(config).dump(flags.json ? -1 : 2));
   return 0;
 }
 
@@ -75,7 +77,7 @@ void add_config_commands(CLI::App& app) {
   auto options = std::make_shared<ShowOptions>();
   CLI::App* show_command = add_command(*group, "show", "Print a whole configuration as JSON",
                                        "loam config show --config quickstart --set optimizer.lr=1e-3",
-                                       [options](const CommonFlags&) { return show(*options); });
+                                       [options](const CommonFlags& flags) { return show(*options, flags); });
   show_command->add_option("--config", options->config, "recipe or file (default: the defaults)");
   show_command->add_option("--set", options->settings, "change a setting: key.sub=value")->take_all();
 

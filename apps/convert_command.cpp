@@ -2,9 +2,12 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 
-#include "apps/command.h"
+#include "apps/commands.h"
 #include "apps/open_model.h"
+#include "apps/options.h"
+#include "loam/base/clock.h"
 #include "loam/base/log.h"
+#include "loam/model/families/family.h"
 #include "loam/text/tokenizer_files.h"
 
 namespace loam {
@@ -15,38 +18,47 @@ struct Options {
   bool force = false;
 };
 
-// The tokenizer's files as they are, so that nothing another program put there is lost.
-void copy_tokenizer_files(const Path& from, const Path& to) {
+// The tokenizer's files as they are, so that nothing another program put there is lost. False if there is none.
+bool copy_tokenizer_files(const Path& from, const Path& to) {
+  bool any = false;
   for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.json",
                            "merges.txt", "tokenizer.model", "chat_template.jinja"}) {
     std::error_code error;
-    if (std::filesystem::exists(from / name, error)) std::filesystem::copy_file(from / name, to / name);
+    if (!std::filesystem::is_regular_file(from / name, error)) continue;
+    std::filesystem::copy_file(from / name, to / name);
+    any = true;
   }
+  return any;
 }
 
 int run(const Options& o, const CommonFlags& flags) {
   if (o.to.ends_with(".gguf")) throw UsageError("--to " + o.to + ": GGUF is not there yet");
+  const Stopwatch watch;
   AtomicDirectory out(Path(o.to), o.force);
   const ExecResources exec = make_exec_resources(Device{}, flags.threads);
   const Model model = open_model(exec.context, o.from, DType::f32);
   SaveModelOptions save;
-  save.dtype = parse_compute_dtype(o.dtype);
+  save.dtype = parse_dtype(o.dtype);
   save.family = o.family;
   const Path source = resolve_model(o.from);
-  if (std::filesystem::is_directory(source) && o.tokenizer.empty()) {
-    copy_tokenizer_files(source, out.path());
-  } else if (!o.tokenizer.empty()) {
+  if (!o.tokenizer.empty()) {
     const Tokenizer tokenizer = open_tokenizer(o.tokenizer, "", model.config().vocab_size);
     check_vocabulary(tokenizer, model.config());
     save_tokenizer(tokenizer, out.path());
     if (tokenizer.bos_id() >= 0) save.bos_id = tokenizer.bos_id();
     if (tokenizer.end_of_text_id() >= 0) save.eos_ids = std::vector<int32_t>{tokenizer.end_of_text_id()};
-  } else {
+  } else if (!std::filesystem::is_directory(source) || !copy_tokenizer_files(source, out.path())) {
     log_warn("{} has no tokenizer beside it; --tokenizer would put one into {}", o.from, o.to);
   }
   save_model(exec.context, model, out.path(), save);
+  Json report;
+  report["out"] = o.to;
+  report["family"] = Json::parse(read_file(out.path() / "config.json")).at("model_type");
+  report["dtype"] = o.dtype;
+  report["parameters"] = model.weights->parameter_count();
+  report["seconds"] = watch.seconds();
   out.commit();
-  if (!flags.quiet) print(o.to);
+  if (flags.json || !flags.quiet) print(flags.json ? report.dump() : o.to);
   return 0;
 }
 
@@ -60,8 +72,10 @@ void add_convert_command(CLI::App& app) {
   c->add_option("--from", o->from, "MODEL")->required();
   c->add_option("--to", o->to, "new directory")->required();
   c->add_option("--tokenizer", o->tokenizer, "TOKENIZER (default: the model's)");
-  c->add_option("--dtype", o->dtype, "of matrices in the file: f32 or bf16")->capture_default_str();
-  c->add_option("--family", o->family, "llama or gpt2 (default: the one it was read as)");
+  add_dtype(*c, o->dtype, "of matrices in the file");
+  std::vector<std::string> names;
+  for (const Family* family : families()) names.push_back(family->name);
+  c->add_option("--family", o->family, "form to write (default: the one it was read as)")->check(CLI::IsMember(names));
   c->add_flag("--force", o->force, "replace --to");
 }
 

@@ -2,8 +2,10 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 
-#include "apps/command.h"
+#include "apps/commands.h"
 #include "apps/open_model.h"
+#include "apps/options.h"
+#include "loam/base/log.h"
 #include "loam/data/tokenize.h"
 
 namespace loam {
@@ -25,9 +27,10 @@ Json describe(const TokenSetInfo& info) {
 
 int tokenize(Options& o, const CommonFlags& flags) {
   const Tokenizer tokenizer = open_tokenizer(o.tokenizer, "", -1);
-  o.tokenize.inputs = expand_inputs(o.inputs);
+  o.tokenize.inputs = files_of(o.inputs);
   o.tokenize.threads = flags.threads;
   const TokenizeResult result = tokenize_documents(tokenizer, o.tokenize, o.out);
+  if (result.bad_lines > 0) log_warn("{} bad lines were left out", result.bad_lines);
   if (flags.json) {
     Json report;
     report["out"] = o.out;
@@ -52,15 +55,13 @@ void add_data_commands(CLI::App& app) {
   CLI::App* c = add_command(*group, "tokenize", "Documents to token shards",
                             "loam data tokenize --input corpus.jsonl --tokenizer tok --val-fraction 0.01 --out data",
                             [o](const CommonFlags& flags) { return tokenize(*o, flags); });
-  c->add_option("--input", o->inputs, "text or JSONL files, directories, patterns, or -")->required();
+  add_input(*c, o->inputs);
   c->add_option("--tokenizer", o->tokenizer, "TOKENIZER")->required();
   c->add_option("--out", o->out, "new directory")->required();
-  c->add_option("--val-fraction", o->tokenize.val_fraction, "share of the documents kept for validation")
-      ->check(CLI::Range(0.0, 0.9));
-  c->add_option("--text-key", o->tokenize.reader.text_key, "member of JSONL objects that holds the text")
-      ->capture_default_str();
-  c->add_option("--doc-separator", o->tokenize.reader.separator, "line between documents of plain text");
-  c->add_option("--limit", o->tokenize.limit, "documents to take; 0: all")->check(CLI::NonNegativeNumber);
+  add_number(*c, "--val-fraction", o->tokenize.val_fraction, "share of the documents kept for validation", 0, 0.9);
+  add_text_key(*c, o->tokenize.reader);
+  add_document_separator(*c, o->tokenize.reader);
+  add_integer(*c, "--limit", o->tokenize.limit, "documents to take; 0: all", 0);
   c->add_flag("--force", o->tokenize.force, "replace --out");
 }
 

@@ -1,18 +1,20 @@
 // `loam generate`: text from a model.
 #include <CLI/CLI.hpp>
-#include <cstdio>
+#include <algorithm>
 #include <memory>
 
-#include "apps/command.h"
+#include "apps/commands.h"
 #include "apps/open_model.h"
+#include "apps/options.h"
 #include "apps/replies.h"
 #include "loam/base/interrupt.h"
 #include "loam/base/log.h"
-#include "loam/base/progress.h"
 #include "loam/session/text_session.h"
 
 namespace loam {
 namespace {
+
+constexpr int64_t kMaxReplies = 1 << 20, kMaxSampledK = int64_t{1} << 31;
 
 struct Options {
   std::string model, tokenizer, input, out, dtype = "f32", device = "cpu", prompt_key = "prompt";
@@ -23,72 +25,103 @@ struct Options {
   bool force = false;
 };
 
-// One reply on the terminal, as it comes; several one after the other.
-void print_replies(const std::vector<TextRequest>& requests, const std::vector<TextResult>& results,
-                   const GenerateStats& stats, const CommonFlags& flags) {
-  if (flags.json) {
-    for (size_t i = 0; i < results.size(); ++i) {
-      Json record = describe_reply(results[i], requests[i].prompt);
-      record["timing"] = describe_timing(stats);
-      print(record.dump());
-    }
-    return;
+void check(const Options& o) {
+  if (o.prompt.has_value() == !o.input.empty()) throw UsageError("give either --prompt or --input");
+  for (const std::string& stop : o.request.stops) {
+    if (stop.empty()) throw UsageError("--stop: the string is empty");
   }
-  if (results.size() == 1) {
-    print("");
-  } else {
-    for (size_t i = 0; i < results.size(); ++i)
-      print(fmt::format("--- {} of {}\n{}{}", i + 1, results.size(), requests[i].prompt, results[i].text));
-  }
-  std::fflush(stdout);  // the text stands before the line about it
+  std::error_code error;
+  if (!o.out.empty() && !o.force && std::filesystem::exists(o.out, error))
+    fail(ErrorCode::kAlreadyExists, "{}: already exists (--force replaces it)", o.out);
+}
+
+void log_timing(const GenerateStats& stats, size_t replies) {
   // The first token of a reply comes from the prompt's pass.
-  const auto decoded = static_cast<double>(stats.new_tokens - static_cast<int64_t>(results.size()));
+  const auto decoded = static_cast<double>(stats.new_tokens - static_cast<int64_t>(replies));
   log_info("{} prompt tokens in {:.2f} s, {} new tokens{}", stats.prompt_tokens, stats.prefill_seconds,
            stats.new_tokens, decoded > 0 ? fmt::format(" at {:.1f} tok/s", decoded / stats.decode_seconds) : "");
 }
 
-int run(Options& o, const CommonFlags& flags) {
-  if (o.prompt.has_value() == !o.input.empty()) throw UsageError("give either --prompt or --input");
-  if (!o.input.empty() && o.out.empty()) throw UsageError("--input needs --out");
-  if (o.num < 1) throw UsageError("--num must be at least 1");
-  std::error_code error;
-  if (!o.out.empty() && !o.force && std::filesystem::exists(o.out, error))
-    fail(ErrorCode::kAlreadyExists, "{} exists; --force replaces it", o.out);
-  if (flags.seed) o.request.sampling.seed = static_cast<uint64_t>(*flags.seed);
-  const ExecResources exec = make_exec_resources(parse_device(o.device), flags.threads);
-  const Model model = open_model(exec.context, o.model, parse_compute_dtype(o.dtype));
-  const Tokenizer tokenizer = open_tokenizer(o.tokenizer, o.model, model.config().vocab_size);
-  check_vocabulary(tokenizer, model.config());
-  const auto requests =
-      make_requests(o.prompt ? std::vector{*o.prompt} : read_prompts(o.input, o.prompt_key), o.request, o.num);
+// One JSON object a line for each reply; `timing` goes into each of them.
+template <class Write>
+void write_records(const std::vector<Prompt>& prompts, const std::vector<TextResult>& results, int64_t num,
+                   const GenerateStats* timing, Write&& write) {
+  for (size_t i = 0; i < results.size(); ++i) {
+    const auto number = static_cast<int64_t>(i);
+    Json record = describe_reply(results[i], prompts[static_cast<size_t>(number / num)], number % num);
+    if (timing) record["timing"] = describe_timing(*timing);
+    write(record.dump() + "\n");
+  }
+}
 
-  GenerateStats stats;
-  const bool stream = requests.size() == 1 && !flags.json && o.out.empty();
+// Replies as JSONL in --out, or on stdout.
+void write_batch(const Options& o, const CommonFlags& flags, const ExecContext& ctx, const Model& model,
+                 const Tokenizer& tokenizer) {
+  const std::vector<Prompt> prompts =
+      o.prompt ? std::vector<Prompt>{{*o.prompt, {}, "--prompt"}} : read_prompts(o.input, o.prompt_key);
+  const auto requests = make_requests(prompts, o.request, o.num, tokenizer, model.config());
   std::optional<AtomicFile> file;  // opened before the work
   if (!o.out.empty()) file.emplace(o.out);
-  std::string waiting = stream ? requests[0].prompt : "";  // shown once the request has proved good
-  Progress progress("generating", o.out.empty() ? 0 : static_cast<int64_t>(requests.size()) * o.request.max_tokens,
-                    "tokens");
+  const int64_t longest = std::min(o.request.max_tokens, model.config().context_length);
+  OutputProgress progress("generating", static_cast<int64_t>(requests.size()) * longest, "tokens", !file);
+  GenerateStats stats;
   const auto results = generate_text(
-      exec.context, model, tokenizer, requests, o.engine,
-      [&](size_t, const std::string& text) {
-        if (!o.out.empty()) progress.advance(1);
-        if (!stream) return;
-        waiting += text;
-        std::fwrite(waiting.data(), 1, waiting.size(), stdout);
-        std::fflush(stdout);
-        waiting.clear();
-      },
-      &stats);
-  std::fwrite(waiting.data(), 1, waiting.size(), stdout);
-  if (o.out.empty()) {
-    print_replies(requests, results, stats, flags);
+      ctx, model, tokenizer, requests, o.engine, [&](size_t, const std::string&) { progress.advance(1); }, &stats);
+  progress.finish();
+  if (!file) {
+    write_records(prompts, results, o.num, nullptr, write_output);
+    flush_output();
   } else {
-    for (size_t i = 0; i < results.size(); ++i)
-      file->write(describe_reply(results[i], requests[i].prompt).dump() + "\n");
+    write_records(prompts, results, o.num, nullptr, [&](const std::string& line) { file->write(line); });
     file->commit();
   }
-  return interrupted() ? 1 : 0;
+  if (file && flags.json) {
+    Json report = describe_timing(stats);
+    report["out"] = o.out;
+    report["replies"] = static_cast<int64_t>(results.size());
+    report["interrupted"] = interrupted();
+    print(report.dump());
+  }
+  log_timing(stats, results.size());
+}
+
+// The replies to --prompt on stdout: one as it comes, several one after the other, or as JSON.
+void print_replies(const Options& o, const CommonFlags& flags, const ExecContext& ctx, const Model& model,
+                   const Tokenizer& tokenizer) {
+  const std::vector<Prompt> prompts = {{*o.prompt, {}, "--prompt"}};
+  const auto requests = make_requests(prompts, o.request, o.num, tokenizer, model.config());
+  const bool stream = o.num == 1 && !flags.json;
+  std::string waiting = stream ? *o.prompt : "";  // shown once the request has proved good
+  const auto show = [&](size_t, const std::string& text) {
+    if (!stream) return;
+    write_output(waiting + text);
+    flush_output();
+    waiting.clear();
+  };
+  GenerateStats stats;
+  const auto results = generate_text(ctx, model, tokenizer, requests, o.engine, show, &stats);
+  if (flags.json) return write_records(prompts, results, o.num, &stats, write_output);
+  if (stream) {
+    print(waiting);
+  } else {
+    for (size_t i = 0; i < results.size(); ++i)
+      print(fmt::format("--- {} of {}\n{}{}", i + 1, results.size(), *o.prompt, results[i].text));
+  }
+  flush_output();  // the text stands before the line about it
+  log_timing(stats, results.size());
+}
+
+int run(Options& o, const CommonFlags& flags) {
+  check(o);
+  if (flags.seed) o.request.sampling.seed = static_cast<uint64_t>(*flags.seed);
+  const ExecResources exec = make_exec_resources(parse_device(o.device), flags.threads);
+  const Model model = open_model(exec.context, o.model, parse_dtype(o.dtype));
+  const Tokenizer tokenizer = open_tokenizer(o.tokenizer, o.model, model.config().vocab_size);
+  check_vocabulary(tokenizer, model.config());
+  (o.prompt && o.out.empty() ? print_replies : write_batch)(o, flags, exec.context, model, tokenizer);
+  if (!interrupted()) return 0;
+  log_warn("interrupted: replies with the finish reason \"cancelled\" are not whole");
+  return 1;
 }
 
 }  // namespace
@@ -103,22 +136,20 @@ void add_generate_command(CLI::App& app) {
   c->add_option("--model", o->model, "MODEL")->required();
   c->add_option("--tokenizer", o->tokenizer, "TOKENIZER (default: the model's)");
   c->add_option("--prompt", o->prompt, "text to go on from; empty starts a new document");
-  c->add_option("--input", o->input, "JSONL of prompts, one {\"prompt\": ...} a line");
+  c->add_option("--input", o->input,
+                "JSONL of prompts, one {\"prompt\": ...} a line; an \"id\" in it comes back with the reply");
   c->add_option("--prompt-key", o->prompt_key, "member that holds the prompt")->capture_default_str();
-  c->add_option("--out", o->out, "JSONL of replies");
-  c->add_option("--max-tokens", o->request.max_tokens, "longest reply")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  c->add_option("--temperature", sampling.temperature, "0: always the most likely token")->capture_default_str();
-  c->add_option("--top-k", sampling.top_k, "only the k most likely tokens; 0: all")->capture_default_str();
-  c->add_option("--top-p", sampling.top_p, "only the most likely tokens whose mass reaches p")->capture_default_str();
-  c->add_option("--min-p", sampling.min_p, "only tokens with this share of the best one's probability")
-      ->capture_default_str();
+  c->add_option("--out", o->out, "JSONL of replies (default with --input: standard output)");
+  add_integer(*c, "--max-tokens", o->request.max_tokens, "longest reply", 1);
+  add_number(*c, "--temperature", sampling.temperature, "0: always the most likely token", 0, 1e30);
+  add_integer(*c, "--top-k", sampling.top_k, "only the k most likely tokens; 0: all", 0, kMaxSampledK);
+  add_number(*c, "--top-p", sampling.top_p, "only the most likely tokens whose mass reaches p", 0, 1, true);
+  add_number(*c, "--min-p", sampling.min_p, "only tokens with this share of the best one's probability", 0, 1);
   c->add_option("--stop", o->request.stops, "string that ends a reply; may be repeated")->allow_extra_args(false);
-  c->add_option("--num", o->num, "replies a prompt")->capture_default_str();
-  c->add_option("--batch", o->engine.batch, "sequences that run together")->capture_default_str();
-  c->add_option("--dtype", o->dtype, "f32 or bf16")->capture_default_str();
-  c->add_option("--device", o->device, "where to run")->capture_default_str();
+  add_integer(*c, "--num", o->num, "replies a prompt", 1, kMaxReplies);
+  add_integer(*c, "--batch", o->engine.batch, "sequences that run together", 1);
+  add_dtype(*c, o->dtype, "compute dtype");
+  add_device(*c, o->device);
   c->add_flag("!--no-cache", o->engine.use_cache,
               "compute the whole sequence again for every token (slow; the reference)");
   c->add_flag("--force", o->force, "replace --out");

@@ -4,18 +4,9 @@
 #include <cstdlib>
 
 #include "apps/command.h"
+#include "apps/commands.h"
 
 namespace loam {
-
-void add_bench_commands(CLI::App& app);
-void add_config_commands(CLI::App& app);
-void add_convert_command(CLI::App& app);
-void add_data_commands(CLI::App& app);
-void add_generate_command(CLI::App& app);
-void add_inspect_command(CLI::App& app);
-void add_score_command(CLI::App& app);
-void add_tokenizer_commands(CLI::App& app);
-void add_train_command(CLI::App& app);
 
 namespace {
 

@@ -54,10 +54,27 @@ Tokenizer open_tokenizer(const std::string& name, const std::string& model, int6
   return load_tokenizer(path);
 }
 
-DType parse_compute_dtype(const std::string& name) {
-  const DType dtype = parse_dtype(name);
-  LOAM_CHECK(dtype == DType::f32 || dtype == DType::bf16, "dtype {}: models compute in f32 or bf16", name);
-  return dtype;
+Json describe_tokenizer(const Tokenizer& tokenizer) {
+  const auto& tokens = tokenizer.bpe() ? tokenizer.bpe()->tokens : tokenizer.spm()->tokens;
+  std::string longest;
+  for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
+    if (tokens[static_cast<size_t>(id)].empty() || tokenizer.is_special(id)) continue;
+    const std::string& bytes = tokenizer.token_bytes(id);
+    if (bytes.size() > longest.size()) longest = bytes;
+  }
+  Json facts;
+  facts["kind"] = tokenizer.bpe() ? "byte-level BPE" : "SentencePiece BPE";
+  facts["vocab_size"] = tokenizer.vocab_size();
+  if (const BpeModel* bpe = tokenizer.bpe()) {
+    facts["merges"] = static_cast<int64_t>(bpe->merges.size());
+    facts["pattern"] = std::string(pretokenizer_name(bpe->pretokenizer));
+  }
+  facts["longest_token"] = longest;
+  facts["longest_token_bytes"] = static_cast<int64_t>(longest.size());
+  facts["bos_id"] = int64_t{tokenizer.bos_id()};
+  facts["end_of_text_id"] = int64_t{tokenizer.end_of_text_id()};
+  facts["fingerprint"] = tokenizer.fingerprint();
+  return facts;
 }
 
 void check_vocabulary(const Tokenizer& tokenizer, const ModelConfig& config) {

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "loam/base/json.h"
 #include "loam/kernels/exec_context.h"
 #include "loam/model/model_files.h"
 #include "loam/text/tokenizer.h"
@@ -22,8 +23,8 @@ Tokenizer open_tokenizer(const std::string& name, const std::string& model, int6
 // ~/.cache/huggingface/hub); any other name is itself.
 Path resolve_model(const std::string& name);
 
-// "f32" or "bf16" for computing.
-DType parse_compute_dtype(const std::string& name);
+// Facts about a tokenizer: kind, sizes, special ids, fingerprint.
+Json describe_tokenizer(const Tokenizer& tokenizer);
 
 // Error unless every id of the tokenizer has a row in the model's embedding.
 void check_vocabulary(const Tokenizer& tokenizer, const ModelConfig& config);

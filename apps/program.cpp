@@ -1,9 +1,14 @@
+#include <signal.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <memory>
 
 #include "apps/command.h"
+#include "apps/options.h"
 #include "loam/base/interrupt.h"
 #include "loam/base/log.h"
 #include "loam/base/parallel_for.h"
@@ -12,8 +17,10 @@
 namespace loam {
 namespace {
 
+constexpr int64_t kMaxThreads = 4096;
+
 struct ParsedFlags {
-  int threads = 0;
+  int64_t threads = 0;
   std::optional<int64_t> seed;
   bool quiet = false, json = false;
   std::string log_level;
@@ -25,9 +32,10 @@ std::vector<std::string>& typed_command_line() {
 }
 
 void add_common_flags(CLI::App& command, ParsedFlags& flags) {
-  command.add_option("--threads", flags.threads, "threads to use (default: the cores at hand)")
-      ->check(CLI::Range(1, 4096));
-  command.add_option("--seed", flags.seed, "seed of all random numbers");
+  add_integer(command, "--threads", flags.threads, "threads to use (default: the cores at hand)", 1, kMaxThreads)
+      ->default_str("");
+  const auto set_seed = [&flags](const std::string& word) { flags.seed = parse_integer("--seed", word, 0); };
+  command.add_option_function<std::string>("--seed", set_seed, "seed of all random numbers")->type_name("INT");
   command.add_flag("--quiet", flags.quiet, "no progress, only warnings and errors");
   command.add_option("--log-level", flags.log_level, "debug, info, warn, error or off")
       ->check(CLI::IsMember({"debug", "info", "warn", "error", "off"}));
@@ -42,9 +50,10 @@ CommonFlags apply(const ParsedFlags& parsed) {
   }
   CommonFlags flags;
   // More threads than cores only wait for each other.
-  flags.threads = parsed.threads > 0 ? std::min(parsed.threads, available_cores()) : available_cores();
-  if (flags.threads < parsed.threads)
-    log_warn("--threads {}: this machine has {} cores; using {}", parsed.threads, flags.threads, flags.threads);
+  const int wanted = static_cast<int>(parsed.threads);
+  flags.threads = wanted > 0 ? std::min(wanted, available_cores()) : available_cores();
+  if (flags.threads < wanted)
+    log_warn("--threads {}: this machine has {} cores; using {}", wanted, flags.threads, flags.threads);
   flags.seed = parsed.seed;
   flags.quiet = parsed.quiet;
   flags.json = parsed.json;
@@ -64,6 +73,10 @@ std::string command_path(const CLI::App& command) {
   return command.get_parent() ? command_path(*command.get_parent()) + " " + own : own;
 }
 
+bool takes_commands(const CLI::App& command) {
+  return !command.get_subcommands([](const CLI::App*) { return true; }).empty();
+}
+
 // What an argument that nothing expects was probably meant to be; "" if no name is near.
 std::string suggestion(const CLI::App& command, const std::string& word) {
   std::vector<std::string> names;
@@ -79,26 +92,86 @@ std::string suggestion(const CLI::App& command, const std::string& word) {
   return nearest_name(word.substr(0, word.find('=')), names);
 }
 
-int report_wrong_usage(const CLI::App& app, const CLI::ParseError& error) {
+int report_wrong_usage(const CLI::App& app, std::string message) {
   const CLI::App& command = named_command(app);
-  std::string message = error.what();
   // An unknown flag explains a missing one better than the other way round.
   const std::vector<std::string> unknown = app.remaining(true);
   if (!unknown.empty()) {
     const std::string& word = unknown.front();
-    const bool is_flag = word.starts_with("-");
-    const bool takes_commands = !command.get_subcommands([](const CLI::App*) { return true; }).empty();
-    message = (is_flag ? "unknown flag " : takes_commands ? "unknown command " : "unexpected argument ") + word;
-    if (const std::string near = suggestion(command, word); !near.empty()) message += "; did you mean " + near + "?";
+    message = word.starts_with("-")     ? "unknown flag " + word
+              : takes_commands(command) ? "unknown command " + word
+                                        : "unexpected argument " + word;
+    const std::string near = suggestion(command, word);
+    if (near == word) {
+      message += " in front of the command: it belongs behind it";
+    } else if (!near.empty()) {
+      message += "; did you mean " + near + "?";
+    }
   }
   std::fprintf(stderr, "error: %s\n", message.c_str());
   std::fprintf(stderr, "`%s --help` says how it is used\n", command_path(command).c_str());
   return 2;
 }
 
-int report(const std::string& message, int status) {
-  std::fprintf(stderr, "error: %s\n", message.c_str());
-  return status;
+// `loam tokenzier --help` asks for the help of a command that is not there.
+bool asks_about_unknown_command(const CLI::App& app) {
+  const std::vector<std::string> unknown = app.remaining(true);
+  return takes_commands(named_command(app)) && !unknown.empty() && !unknown.front().starts_with("-");
+}
+
+int report(const Error& error) {
+  std::fprintf(stderr, "error: %s\n", error.what());
+  return 1;
+}
+
+// "train --steps" for every flag of every command, "inspect PATH" for arguments without a flag.
+void list_flags(const CLI::App& command, const std::string& path) {
+  for (const CLI::Option* option : command.get_options()) {
+    const std::string name = option->get_positional() ? option->get_name(true) : "--" + option->get_lnames().at(0);
+    print(path + (path.empty() ? "" : " ") + name);
+  }
+  for (const CLI::App* sub : command.get_subcommands([](const CLI::App*) { return true; }))
+    list_flags(*sub, path + (path.empty() ? "" : " ") + sub->get_name());
+}
+
+// The words of the command line, last one first as CLI11 takes them. "--flag=" becomes two words, or else CLI11 would
+// take the next one for its value.
+std::vector<std::string> reversed_words(int argc, char** argv) {
+  std::vector<std::string> words;
+  for (int i = argc - 1; i > 0; --i) {
+    const std::string word = argv[i];
+    const bool empty_value = word.starts_with("--") && word.find('=') == word.size() - 1;
+    if (empty_value) words.emplace_back();
+    words.push_back(empty_value ? word.substr(0, word.size() - 1) : word);
+  }
+  return words;
+}
+
+// Ends as a program does that writes to a closed pipe, now that what was half written is gone.
+int end_by_closed_pipe() {
+  signal(SIGPIPE, SIG_DFL);
+  raise(SIGPIPE);
+  return 1;
+}
+
+int run_words(CLI::App& app, std::vector<std::string> words) {
+  try {
+    app.parse(std::move(words));
+    flush_output();
+    return 0;
+  } catch (const CLI::RuntimeError& error) {
+    flush_output();
+    return error.get_exit_code();
+  } catch (const CLI::Success& request) {  // --help, --version
+    if (asks_about_unknown_command(app)) return report_wrong_usage(app, "");
+    const int status = app.exit(request);
+    flush_output();
+    return status;
+  } catch (const CLI::ParseError& error) {
+    return report_wrong_usage(app, error.what());
+  } catch (const UsageError& error) {
+    return report_wrong_usage(app, error.what());
+  }
 }
 
 }  // namespace
@@ -126,38 +199,49 @@ CLI::App* add_command_group(CLI::App& parent, const std::string& name, const std
 
 int run_program(int argc, char** argv, void (*add_commands)(CLI::App&)) {
   typed_command_line().assign(argv, argv + argc);
+  signal(SIGPIPE, SIG_IGN);  // a failed write is an error, so that nothing half written stays behind
   InterruptScope interrupt;
   CLI::App app("loam: a language model from text to answers", "loam");
   app.footer("`loam COMMAND --help` says what a command does, with an example.");
   app.set_version_flag("--version", program_version());
+  const auto list = [&app] {
+    list_flags(app, "");
+    throw CLI::Success();
+  };
+  app.add_flag_callback("--list-flags", list, "Every command with each of its flags, one a line");
   app.require_subcommand(1);
   app.get_formatter()->column_width(34);
   try {
     add_commands(app);
-    app.parse(argc, argv);
-    if (std::fflush(stdout) != 0) fail(ErrorCode::kIo, "standard output: cannot write");
-    return 0;
-  } catch (const CLI::RuntimeError& error) {
-    return error.get_exit_code();
-  } catch (const CLI::Success& request) {  // --help, --version
-    return app.exit(request);
-  } catch (const CLI::ParseError& error) {
-    return report_wrong_usage(app, error);
-  } catch (const UsageError& error) {
-    return report(error.what(), 2);
+    return run_words(app, reversed_words(argc, argv));
+  } catch (const ClosedOutput&) {
+    return end_by_closed_pipe();
   } catch (const Error& error) {
-    return report(error.what(), 1);
+    return report(error);
   } catch (const std::bad_alloc&) {
-    return report("out of memory", 1);
+    return report(Error(ErrorCode::kOutOfMemory, "out of memory"));
   } catch (const std::exception& error) {
-    return report(error.what(), 1);
+    return report(Error(ErrorCode::kInternal, error.what()));
   }
 }
 
-void print(const std::string& text) {
-  std::fwrite(text.data(), 1, text.size(), stdout);
-  std::fputc('\n', stdout);
-  if (std::ferror(stdout)) fail(ErrorCode::kIo, "standard output: cannot write");
+namespace {
+
+[[noreturn]] void fail_output(int error) {
+  if (error == EPIPE) throw ClosedOutput();
+  fail(ErrorCode::kIo, "standard output: cannot write: {}", std::strerror(error));
 }
+
+}  // namespace
+
+void write_output(std::string_view bytes) {
+  if (std::fwrite(bytes.data(), 1, bytes.size(), stdout) != bytes.size()) fail_output(errno);
+}
+
+void flush_output() {
+  if (std::fflush(stdout) != 0) fail_output(errno);
+}
+
+void print(const std::string& text) { write_output(text + "\n"); }
 
 }  // namespace loam

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cctype>
 
 #include "apps/command.h"
 #include "apps/version.h"
@@ -47,24 +48,53 @@ Path find_recipe(const std::string& name) {
        near.empty() ? "" : "; did you mean " + near + "?", list);
 }
 
-TrainConfig read_train_config(const std::string& recipe, const std::vector<std::string>& settings) {
-  TrainConfig config;
-  if (!recipe.empty()) {
-    const Path path = find_recipe(recipe);
-    Json json = Json::parse(read_file(path, int64_t{1} << 24), path.string());
-    std::erase_if(json.as_object(), [](const Json::Member& member) { return member.first == "comment"; });
-    try {
-      config_from_json(config, json);
-    } catch (const Error& error) {
-      fail(error.code(), "{}: {}", path.string(), error.what());
-    }
+std::vector<TypedSetting> typed_settings(const std::vector<std::string>& assignments) {
+  std::vector<TypedSetting> settings;
+  for (const std::string& assignment : assignments) settings.push_back({assignment, "--set " + assignment});
+  return settings;
+}
+
+namespace {
+
+// Whether `text` names the setting, and not just one whose name holds it.
+bool names_setting(const std::string& text, const std::string& name) {
+  const auto part_of_name = [&](size_t at) {
+    return at < text.size() &&
+           (std::isalnum(static_cast<unsigned char>(text[at])) || text[at] == '_' || text[at] == '.');
+  };
+  for (size_t at = text.find(name); at != std::string::npos; at = text.find(name, at + 1)) {
+    if (!part_of_name(at - 1) && !part_of_name(at + name.size())) return true;
   }
-  for (const std::string& setting : settings) {
-    try {
-      config_set(config, setting);
-    } catch (const Error& error) {
-      throw UsageError("--set " + setting + ": " + error.what());
+  return false;
+}
+
+void read_recipe(TrainConfig& config, const Path& path) {
+  Json json = Json::parse(read_file(path, int64_t{1} << 24), path.string());
+  if (json.is_object())
+    std::erase_if(json.as_object(), [](const Json::Member& member) { return member.first == "comment"; });
+  try {
+    config_from_json(config, json);
+  } catch (const Error& error) {
+    fail(error.code(), "{}: {}", path.string(), error.what());
+  }
+}
+
+}  // namespace
+
+TrainConfig read_train_config(const std::string& recipe, const std::vector<TypedSetting>& settings) {
+  TrainConfig config;
+  const Path path = recipe.empty() ? Path() : find_recipe(recipe);
+  if (!path.empty()) read_recipe(config, path);
+  for (const auto& [assignment, typed] : settings) as_usage(typed, [&] { config_set(config, assignment); });
+  try {
+    derive(config);
+  } catch (const Error& error) {
+    for (const auto& [assignment, typed] : settings) {
+      if (names_setting(error.what(), assignment.substr(0, assignment.find('='))))
+        throw UsageError(typed + ": " + error.what());
     }
+    if (path.empty()) throw UsageError(error.what());
+    fail(error.code(), "{}: {}", path.string(), error.what());
   }
   return config;
 }

@@ -4,11 +4,13 @@
 
 namespace loam {
 
-Json describe_reply(const TextResult& result, const std::string& prompt) {
+Json describe_reply(const TextResult& result, const Prompt& prompt, int64_t sample) {
   Json record, ids = Json::array(), logp = Json::array();
   for (int32_t id : result.ids) ids.push_back(int64_t{id});
   for (float l : result.logp) logp.push_back(double{l});
-  record["prompt"] = prompt;
+  if (!prompt.id.is_null()) record["id"] = prompt.id;
+  record["sample"] = sample;
+  record["prompt"] = prompt.text;
   record["text"] = result.text;
   record["ids"] = std::move(ids);
   record["logprobs"] = std::move(logp);
@@ -26,21 +28,30 @@ Json describe_timing(const GenerateStats& stats) {
   return t;
 }
 
-std::vector<TextRequest> make_requests(const std::vector<std::string>& prompts, const TextRequest& settings,
-                                       int64_t num) {
+std::vector<TextRequest> make_requests(const std::vector<Prompt>& prompts, const TextRequest& settings, int64_t num,
+                                       const Tokenizer& tokenizer, const ModelConfig& config) {
   std::vector<TextRequest> requests;
-  for (const std::string& prompt : prompts) {
+  for (const Prompt& prompt : prompts) {
+    int64_t tokens = 0;
+    try {
+      tokens = static_cast<int64_t>(prompt_ids(tokenizer, prompt.text).size());
+    } catch (const Error& error) {
+      fail(error.code(), "{}: {}", prompt.where, error.what());
+    }
+    LOAM_CHECK(tokens < config.context_length,
+               "{}: the prompt has {} tokens, which leaves no room in the model's context of {}", prompt.where, tokens,
+               config.context_length);
     for (int64_t i = 0; i < num; ++i) {
       requests.push_back(settings);
-      requests.back().prompt = prompt;
+      requests.back().prompt = prompt.text;
       requests.back().stream = requests.size() - 1;
     }
   }
   return requests;
 }
 
-std::vector<std::string> read_prompts(const Path& input, const std::string& key) {
-  std::vector<std::string> prompts;
+std::vector<Prompt> read_prompts(const Path& input, const std::string& key) {
+  std::vector<Prompt> prompts;
   LineReader lines(open_input(input));
   for (std::string line; lines.next(line);) {
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
@@ -48,8 +59,10 @@ std::vector<std::string> read_prompts(const Path& input, const std::string& key)
     const Json record = Json::parse(line, where);
     const Json* prompt = record.is_object() ? record.find(key) : nullptr;
     if (!prompt || !prompt->is_string()) fail(ErrorCode::kBadFormat, "{}: no text under the key '{}'", where, key);
-    prompts.push_back(prompt->as_string());
+    const Json* id = record.find("id");
+    prompts.push_back({prompt->as_string(), id ? *id : Json(), where});
   }
+  if (prompts.empty()) fail(ErrorCode::kBadFormat, "{}: there is no prompt in it", lines.name());
   return prompts;
 }
 

@@ -10,13 +10,22 @@
 
 namespace loam {
 
-// The prompts of a JSONL file: the member `key` of each line.
-std::vector<std::string> read_prompts(const Path& input, const std::string& key);
-// `num` requests a prompt, each with its own stream of random numbers.
-std::vector<TextRequest> make_requests(const std::vector<std::string>& prompts, const TextRequest& settings,
-                                       int64_t num);
+struct Prompt {
+  std::string text;
+  Json id;            // of the input; null if it has none
+  std::string where;  // "--prompt", or "file:line"
+};
 
-Json describe_reply(const TextResult& result, const std::string& prompt);
+// The prompts of a JSONL file: the member `key` of each line. Error{kBadFormat} with file and line for one without, or
+// if there is none at all.
+std::vector<Prompt> read_prompts(const Path& input, const std::string& key);
+// `num` requests a prompt, each with its own stream of random numbers. Error that names the prompt if it does not fit
+// into the model's context.
+std::vector<TextRequest> make_requests(const std::vector<Prompt>& prompts, const TextRequest& settings, int64_t num,
+                                       const Tokenizer& tokenizer, const ModelConfig& config);
+
+// A reply to `prompt`, number `sample` of those to it.
+Json describe_reply(const TextResult& result, const Prompt& prompt, int64_t sample);
 Json describe_timing(const GenerateStats& stats);
 
 }  // namespace loam

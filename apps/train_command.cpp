@@ -2,7 +2,9 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 
-#include "apps/command.h"
+#include "apps/commands.h"
+#include "apps/options.h"
+#include "apps/train_plan.h"
 #include "loam/base/log.h"
 #include "loam/base/progress.h"
 #include "loam/data/token_shard.h"
@@ -12,18 +14,16 @@
 
 namespace loam {
 
-int print_run_plan(const ExecContext& ctx, const TrainConfig& given, bool as_json);
-
 namespace {
 
 struct TrainOptions {
   std::string config, data, out, resume = "auto";
   std::vector<std::string> settings;
-  // The commonest settings as flags, in the order of the list below; empty: not given.
-  std::vector<std::pair<std::string, std::string>> shortcuts = {
-      {"steps", ""},      {"batch", ""},        {"micro_batch", ""},   {"optimizer.lr", ""},
-      {"dtype", ""},      {"numerics", ""},     {"log_every", ""},     {"val_every", ""},
-      {"save_every", ""}, {"sample_every", ""}, {"sample_prompt", ""},
+  // The commonest settings as flags.
+  std::vector<std::pair<std::string, std::optional<std::string>>> shortcuts = {
+      {"steps", {}},      {"batch", {}},        {"micro_batch", {}},   {"optimizer.lr", {}},
+      {"dtype", {}},      {"numerics", {}},     {"log_every", {}},     {"val_every", {}},
+      {"save_every", {}}, {"sample_every", {}}, {"sample_prompt", {}},
   };
   bool overfit = false, dry_run = false, force = false, allow_changed_config = false;
 };
@@ -35,9 +35,9 @@ std::string flag_of(const std::string& setting) {
 }
 
 TrainConfig read_config(const TrainOptions& o, const CommonFlags& flags) {
-  std::vector<std::string> settings = o.settings;
+  std::vector<TypedSetting> settings = typed_settings(o.settings);
   for (const auto& [name, value] : o.shortcuts) {
-    if (!value.empty()) settings.push_back(name + "=" + value);
+    if (value) settings.push_back({name + "=" + *value, flag_of(name) + " " + *value});
   }
   TrainConfig config = read_train_config(o.config, settings);
   if (!o.data.empty()) config.data.path = o.data;
@@ -118,7 +118,7 @@ void add_train_command(CLI::App& app) {
   command->add_option("--out", o->out, "directory of the run: checkpoints, metrics, pictures, model");
   command->add_option("--resume", o->resume, "auto (the newest checkpoint in --out), never, or a checkpoint");
   for (auto& [setting, value] : o->shortcuts) {
-    command->add_option(flag_of(setting), value, "short for --set " + setting + "=");
+    command->add_option(flag_of(setting), value, "short for --set " + setting + "=...");
   }
   command->add_flag("--overfit-one-batch", o->overfit, "train on the first batch for ever: the loss must go to 0");
   command->add_flag("--dry-run", o->dry_run, "say what the run needs and whether it fits, and do nothing");

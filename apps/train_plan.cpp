@@ -1,4 +1,5 @@
-// `loam train --dry-run`: what a run needs, before it starts. Exit status 1 if it does not fit.
+#include "apps/train_plan.h"
+
 #include "apps/command.h"
 #include "loam/base/log.h"
 #include "loam/base/progress.h"
@@ -7,11 +8,9 @@
 
 namespace loam {
 
-int print_run_plan(const ExecContext& ctx, const TrainConfig& given, bool as_json);
-
 int print_run_plan(const ExecContext& ctx, const TrainConfig& given, bool as_json) {
-  LOAM_CHECK(!given.data.path.empty() || given.model.vocab_size > 0,
-             "--dry-run needs --data, or model.vocab_size in the configuration");
+  if (given.data.path.empty() && given.model.vocab_size == 0)
+    throw UsageError("--dry-run needs --data, or model.vocab_size in the configuration");
   TokenSetInfo data;
   if (!given.data.path.empty()) data = TokenSet(Path(given.data.path) / "train").info();
   const TrainConfig config = config_for_data(given, data);

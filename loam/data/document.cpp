@@ -22,11 +22,6 @@ bool has_suffix(std::string_view name, std::initializer_list<std::string_view> s
 
 bool is_compressed_name(const Path& path) { return has_suffix(path.native(), {".gz", ".zst"}); }
 
-bool is_jsonl_name(const Path& path) {
-  const Path plain = is_compressed_name(path) ? Path(path).replace_extension() : path;
-  return has_suffix(plain.native(), {".jsonl", ".ndjson", ".json"});
-}
-
 // An input with its byte order mark looked at and its bytes counted.
 class CountedSource : public ByteSource {
  public:
@@ -82,6 +77,11 @@ class CountedSource : public ByteSource {
 };
 
 }  // namespace
+
+bool is_jsonl_name(const Path& path) {
+  const Path plain = is_compressed_name(path) ? Path(path).replace_extension() : path;
+  return has_suffix(plain.native(), {".jsonl", ".ndjson", ".json"});
+}
 
 struct DocumentReader::State {
   std::vector<Path> inputs;

@@ -23,6 +23,9 @@ struct DocumentReaderOptions {
   double max_bad_share = 0.01;  // of the lines seen so far (after the first 100); more bad lines are an Error
 };
 
+// Whether a file of this name holds one JSON object a line: .jsonl, .ndjson or .json, before .gz/.zst.
+bool is_jsonl_name(const Path& path);
+
 // Reads documents from inputs (as open_input takes them), in order. Names ending in .jsonl, .ndjson or .json (before
 // .gz/.zst) hold one JSON object a line; others are plain text. Standard input is JSONL if its first byte that is not
 // white space is "{".

@@ -97,7 +97,7 @@ SafetensorsFile::SafetensorsFile(const Path& path) : path_(path), map_(std::make
   check_ranges();
 }
 
-SafetensorsFile::Entry SafetensorsFile::parse_entry(const std::string& name, const Json& value) const {
+SafetensorsEntry SafetensorsFile::parse_entry(const std::string& name, const Json& value) const {
   if (!value.is_object()) fail_tensor(name, "its entry is not an object");
   const Json *dtype = value.find("dtype"), *shape = value.find("shape"), *offsets = value.find("data_offsets");
   if (!dtype || !dtype->is_string() || !shape || !shape->is_array() || !offsets || !offsets->is_array()) {
@@ -109,7 +109,7 @@ SafetensorsFile::Entry SafetensorsFile::parse_entry(const std::string& name, con
   if (shape->as_array().size() > kMaxRank) {
     fail_tensor(name, fmt::format("{} axes, at most {} are supported", shape->as_array().size(), kMaxRank));
   }
-  Entry entry{dtype->as_string(), {}, 0, 0};
+  SafetensorsEntry entry{dtype->as_string(), {}, 0, 0};
   int64_t bits = type->bits;
   for (const Json& size : shape->as_array()) {
     if (!size.is_int() || size.as_int() < 0) fail_tensor(name, "a size is not a whole number of at least 0");
@@ -139,12 +139,12 @@ SafetensorsFile::Entry SafetensorsFile::parse_entry(const std::string& name, con
 // Every byte of the data belongs to exactly one tensor. Puts the names in order of their data.
 void SafetensorsFile::check_ranges() {
   std::stable_sort(names_.begin(), names_.end(), [&](const std::string& a, const std::string& b) {
-    const Entry &x = entries_.at(a), &y = entries_.at(b);
+    const SafetensorsEntry &x = entries_.at(a), &y = entries_.at(b);
     return std::pair(x.begin, x.end) < std::pair(y.begin, y.end);
   });
   int64_t position = 0;
   for (const std::string& name : names_) {
-    const Entry& entry = entries_.at(name);
+    const SafetensorsEntry& entry = entries_.at(name);
     if (entry.begin < position) fail_tensor(name, fmt::format("overlaps the tensor before it at byte {}", entry.begin));
     if (entry.begin > position)
       fail_tensor(name, fmt::format("bytes [{}, {}) belong to no tensor", position, entry.begin));
@@ -156,12 +156,16 @@ void SafetensorsFile::check_ranges() {
   }
 }
 
-Tensor SafetensorsFile::tensor(const std::string& name) const {
+const SafetensorsEntry& SafetensorsFile::entry(const std::string& name) const {
   const auto found = entries_.find(name);
   if (found == entries_.end()) {
     fail(ErrorCode::kNotFound, "{}: there is no tensor '{}'", path_.string(), shown(name));
   }
-  const Entry& entry = found->second;
+  return found->second;
+}
+
+Tensor SafetensorsFile::tensor(const std::string& name) const {
+  const SafetensorsEntry& entry = this->entry(name);
   const DTypeEntry* type = find_dtype(entry.dtype);
   if (!type->known) fail_tensor(name, fmt::format("dtype {} is not supported", entry.dtype));
 
@@ -272,12 +276,17 @@ std::vector<std::string> SafetensorsModel::names() const {
   return names;
 }
 
-Tensor SafetensorsModel::tensor(const std::string& name) const {
+const SafetensorsEntry& SafetensorsModel::entry(const std::string& name) const {
   const auto found = where_.find(name);
   if (found == where_.end()) {
     fail(ErrorCode::kNotFound, "{}: there is no tensor '{}'", path_.string(), shown(name));
   }
-  return files_[found->second]->tensor(name);
+  return files_[found->second]->entry(name);
+}
+
+Tensor SafetensorsModel::tensor(const std::string& name) const {
+  entry(name);
+  return files_[where_.at(name)]->tensor(name);
 }
 
 }  // namespace loam

@@ -16,6 +16,13 @@
 
 namespace loam {
 
+// A tensor as the header states it.
+struct SafetensorsEntry {
+  std::string dtype;  // as the file spells it
+  Shape shape;
+  int64_t begin, end;  // bytes of the data
+};
+
 // Maps a file and gives out tensors that share the map. The file is hostile until read: header length at most 100 MB
 // and inside the file, names unique, sizes checked for overflow, ranges inside the data, in agreement with dtype and
 // shape, without overlap or hole; otherwise Error{kBadFormat} that names file and tensor. A dtype that the format does
@@ -27,6 +34,8 @@ class SafetensorsFile {
 
   const std::vector<std::string>& names() const { return names_; }  // in order of their data
   bool contains(const std::string& name) const { return entries_.contains(name); }
+  // Whatever its dtype. Error{kNotFound} that names file and tensor.
+  const SafetensorsEntry& entry(const std::string& name) const;
   // Read only, CPU; keeps the map alive. A copy only where the file puts the tensor at an address that its element type
   // does not allow. Error{kNotFound} that names file and tensor.
   Tensor tensor(const std::string& name) const;
@@ -34,19 +43,14 @@ class SafetensorsFile {
   const Path& path() const { return path_; }
 
  private:
-  struct Entry {
-    std::string dtype;  // as the file spells it
-    Shape shape;
-    int64_t begin, end;  // bytes of the data
-  };
-  Entry parse_entry(const std::string& name, const Json& value) const;
+  SafetensorsEntry parse_entry(const std::string& name, const Json& value) const;
   void check_ranges();
   [[noreturn]] void fail_tensor(const std::string& name, const std::string& what) const;
 
   Path path_;
   std::shared_ptr<MappedFile> map_;
   std::vector<std::string> names_;
-  std::map<std::string, Entry> entries_;
+  std::map<std::string, SafetensorsEntry> entries_;
   std::map<std::string, std::string> metadata_;
   int64_t data_begin_ = 0, data_size_ = 0;
 };
@@ -64,7 +68,8 @@ class SafetensorsModel {
   explicit SafetensorsModel(const Path& path);
   std::vector<std::string> names() const;  // in order of files and of their data
   bool contains(const std::string& name) const { return where_.contains(name); }
-  Tensor tensor(const std::string& name) const;  // Error{kNotFound}
+  const SafetensorsEntry& entry(const std::string& name) const;  // Error{kNotFound}
+  Tensor tensor(const std::string& name) const;                  // Error{kNotFound}
 
  private:
   void read_index(const Path& directory);

@@ -1,0 +1,14 @@
+// What is in a file or directory that loam reads.
+#pragma once
+
+#include <string>
+
+#include "loam/base/json.h"
+
+namespace loam {
+
+// Facts about what `name` is: {"kind": "...", ...}. A MODEL, a run, a checkpoint, a data directory or one of its token
+// sets, a tokenizer, a safetensors file. Error{kNotFound}, or {kBadFormat} if it is none of these or is damaged.
+Json inspect(const std::string& name);
+
+}  // namespace loam

@@ -1,0 +1,135 @@
+#include "apps/options.h"
+
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <charconv>
+#include <cmath>
+
+#include "loam/base/log.h"
+#include "loam/tensor/device.h"
+
+namespace loam {
+namespace {
+
+[[noreturn]] void refuse(const std::string& flag, const std::string& word, const std::string& wanted) {
+  throw UsageError(flag + " " + (word.empty() ? "''" : word) + ": must be " + wanted);
+}
+
+template <class T>
+std::string range_text(T low, T high, bool above_low) {
+  std::string text = above_low ? fmt::format("above {}", low) : fmt::format("at least {}", low);
+  const bool bounded = high != std::numeric_limits<T>::max() && high != std::numeric_limits<T>::infinity();
+  return bounded ? fmt::format("{} and at most {}", text, high) : text;
+}
+
+// False unless the whole word is one number that T holds.
+template <class T>
+bool read_number(const std::string& word, T& value) {
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
+  return error == std::errc() && end == word.data() + word.size() && !word.empty();
+}
+
+class CountedSource : public ByteSource {
+ public:
+  CountedSource(std::unique_ptr<ByteSource> source, OutputProgress& progress)
+      : source_(std::move(source)), progress_(progress) {}
+  int64_t read(std::span<char> buffer) override {
+    const int64_t count = source_->read(buffer);
+    progress_.advance(count);
+    return count;
+  }
+  const std::string& name() const override { return source_->name(); }
+
+ private:
+  std::unique_ptr<ByteSource> source_;
+  OutputProgress& progress_;
+};
+
+}  // namespace
+
+int64_t parse_integer(const std::string& flag, const std::string& word, int64_t low, int64_t high) {
+  int64_t value = 0;
+  if (!read_number(word, value) || value < low || value > high)
+    refuse(flag, word, "a whole number of " + range_text(low, high, false));
+  return value;
+}
+
+CLI::Option* add_integer(CLI::App& command, const std::string& flag, int64_t& value, const std::string& help,
+                         int64_t low, int64_t high) {
+  const auto set = [flag, low, high, &value](const std::string& word) { value = parse_integer(flag, word, low, high); };
+  return command.add_option_function<std::string>(flag, set, help)
+      ->type_name("INT")
+      ->default_str(std::to_string(value));
+}
+
+CLI::Option* add_number(CLI::App& command, const std::string& flag, double& value, const std::string& help, double low,
+                        double high, bool above_low) {
+  const auto set = [flag, low, high, above_low, &value](const std::string& word) {
+    double number = 0;
+    const bool good = read_number(word, number) && std::isfinite(number) && number >= low && number <= high;
+    if (!good || (above_low && number == low)) refuse(flag, word, "a number " + range_text(low, high, above_low));
+    value = number;
+  };
+  return command.add_option_function<std::string>(flag, set, help)
+      ->type_name("NUMBER")
+      ->default_str(fmt::format("{}", value));
+}
+
+void add_device(CLI::App& command, std::string& device) {
+  const auto set = [&device](const std::string& word) {
+    as_usage("--device " + word, [&] { parse_device(word); });
+    device = word;
+  };
+  command.add_option_function<std::string>("--device", set, "where to run: cpu")->default_str(device);
+}
+
+void add_dtype(CLI::App& command, std::string& dtype, const std::string& help) {
+  command.add_option("--dtype", dtype, help)->check(CLI::IsMember({"f32", "bf16"}))->capture_default_str();
+}
+
+void add_text_key(CLI::App& command, DocumentReaderOptions& reader) {
+  command.add_option("--text-key", reader.text_key, "member of JSONL objects that holds the text")
+      ->capture_default_str();
+}
+
+void add_document_separator(CLI::App& command, DocumentReaderOptions& reader) {
+  command.add_option("--doc-separator", reader.separator, "line between documents of plain text");
+}
+
+void add_input(CLI::App& command, std::vector<std::string>& inputs) {
+  command.add_option("--input", inputs, "text or JSONL files, directories, patterns, or -")->required();
+}
+
+void add_files(CLI::App& command, std::vector<std::string>& inputs, const std::string& help) {
+  command.add_option("F", inputs, help + "; default: standard input");
+}
+
+std::vector<Path> files_of(const std::vector<std::string>& inputs) {
+  for (const std::string& input : inputs) {
+    if (input.empty()) throw UsageError("the name of an input is empty");
+  }
+  return expand_inputs(inputs.empty() ? std::vector<std::string>{"-"} : inputs);
+}
+
+int64_t total_bytes(const std::vector<Path>& files) { return DocumentReader(files, {}).input_bytes(); }
+
+OutputProgress::OutputProgress(const std::string& label, int64_t total, const std::string& unit, bool beside_output) {
+  if (!beside_output || !::isatty(STDOUT_FILENO)) progress_.emplace(label, total, unit);
+}
+void OutputProgress::advance(int64_t count) {
+  if (progress_) progress_->advance(count);
+}
+void OutputProgress::finish() {
+  if (progress_) progress_->finish();
+}
+
+std::unique_ptr<ByteSource> open_counted(const Path& path, OutputProgress& progress) {
+  return std::make_unique<CountedSource>(open_input(path), progress);
+}
+
+void warn_of_bad_lines(const DocumentReader& reader) {
+  if (reader.bad_lines() > 0) log_warn("{} bad lines were left out", reader.bad_lines());
+}
+
+}  // namespace loam

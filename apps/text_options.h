@@ -1,0 +1,28 @@
+// What `loam tokenizer encode` and `count` share: text from files, and what it may become.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "apps/options.h"
+#include "loam/text/tokenizer.h"
+
+namespace loam {
+
+struct TextOptions {
+  std::string tokenizer;
+  DocumentReaderOptions reader;
+  std::vector<std::string> allow_special, inputs;
+  bool raw = false;  // JSONL is taken as the bytes that it is
+
+  // UsageError for a special token that the tokenizer does not have.
+  SpecialPolicy policy(const Tokenizer& of) const;
+};
+void add_text(CLI::App& command, TextOptions& options);
+
+// The documents of `files`, one after the other; bad lines are counted and said.
+void for_each_document(const DocumentReaderOptions& options, const std::vector<Path>& files, OutputProgress& progress,
+                       const std::function<void(const Document&)>& take);
+
+}  // namespace loam

@@ -1,0 +1,230 @@
+"""Text to tokenizer to token shards to a trained model that writes: every output is what it must be."""
+import json
+import math
+import signal
+import struct
+import subprocess
+import unittest
+
+from program import ENVIRONMENT, PROGRAM, ProgramTest, documents, run, write_jsonl
+
+VOCABULARY = 315  # no multiple of 64: the model's embedding has rows that no token uses
+TINY = ["--config", "tiny", "--threads", "1", "--set", "val_rows=4", "--set", "sample_tokens=8"]
+
+
+def safetensors_header(path):
+    blob = path.read_bytes()
+    (size,) = struct.unpack("<Q", blob[:8])
+    return json.loads(blob[8:8 + size]), blob[8 + size:]
+
+
+class Pipeline(ProgramTest):
+    def prepare(self):
+        self.corpus = write_jsonl(self.root / "corpus.jsonl", documents())
+        self.tokenizer, self.data, self.out = self.root / "tok", self.root / "data", self.root / "run"
+        self.succeeds("tokenizer", "train", "--input", self.corpus, "--vocab-size", VOCABULARY, "--out", self.tokenizer)
+        self.succeeds("data", "tokenize", "--input", self.corpus, "--tokenizer", self.tokenizer, "--val-fraction", "0.1",
+                      "--out", self.data)
+        self.model = self.out / "model"
+
+    def train(self, steps, out=None, *more):
+        return self.json_of("train", *TINY, "--data", self.data, "--out", out or self.out, "--steps", steps, *more)
+
+    def test_from_text_to_replies(self):
+        self.prepare()
+        summary = self.train(20, None, "--sample-every", "10")
+        self.assertEqual((summary["steps"], summary["interrupted"]), (20, False))
+        self.check_tokenizer()
+        self.check_data()
+        self.check_run(summary)
+        self.check_generate()
+        self.check_score()
+        self.check_convert()
+        self.check_inspect()
+        self.check_input_and_out()
+
+    def check_tokenizer(self):
+        vocabulary = json.loads((self.tokenizer / "vocab.json").read_text())
+        self.assertEqual(sorted(vocabulary.values()), list(range(VOCABULARY)))
+        info = self.json_of("tokenizer", "info", "--tokenizer", self.tokenizer)
+        self.assertEqual((info["vocab_size"], info["merges"]), (VOCABULARY, VOCABULARY - 256 - 1))
+        bytes_in = bytes(range(256)) * 3 + "naïve 東京 🦙 <|endoftext|>\r\n".encode() + b"\xff\xfe cut \xe6\x9d"
+        sample = self.root / "sample.bin"
+        sample.write_bytes(bytes_in)
+        for form in ["text", "u16", "u32"]:
+            ids = self.succeeds("tokenizer", "encode", "--tokenizer", self.tokenizer, "--format", form, sample)
+            back = self.succeeds("tokenizer", "decode", "--tokenizer", self.tokenizer, "--format", form, stdin=ids)
+            self.assertEqual(back, bytes_in, form)
+        ids = list(map(int, self.succeeds("tokenizer", "encode", "--tokenizer", self.tokenizer, sample).split()))
+        raw = self.succeeds("tokenizer", "encode", "--tokenizer", self.tokenizer, "--format", "u16", sample)
+        self.assertEqual(list(struct.unpack(f"<{len(ids)}H", raw)), ids)
+        self.assertNotIn(VOCABULARY - 1, ids)  # the control token is only text here
+        self.assertEqual(self.succeeds("tokenizer", "encode", "--tokenizer", self.tokenizer, "--allow-special", "all",
+                                       stdin=b"<|endoftext|>").split(), [str(VOCABULARY - 1).encode()])
+        decoded = self.json_of("tokenizer", "decode", "--tokenizer", self.tokenizer, stdin=b"104 105")
+        self.assertEqual((decoded["tokens"], decoded["bytes"], decoded["text"]), (2, 2, "hi"))
+
+    def check_data(self):
+        texts = [d["text"] for d in documents()]
+        rows = self.json_lines_of("tokenizer", "encode", "--tokenizer", self.tokenizer, "--json", self.corpus)
+        self.assertEqual([row["id"] for row in rows], [d["id"] for d in documents()])
+        self.assertTrue(all(row["tokens"] == len(row["ids"]) for row in rows))
+        arrays = self.json_lines_of("tokenizer", "encode", "--tokenizer", self.tokenizer, "--format", "jsonl", self.corpus)
+        self.assertEqual(arrays, [row["ids"] for row in rows])
+        counts = self.json_of("tokenizer", "count", "--tokenizer", self.tokenizer, self.corpus)
+        self.assertEqual(counts["bytes"], sum(len(t.encode()) for t in texts))
+        self.assertEqual(counts["tokens"], sum(row["tokens"] for row in rows))
+        self.assertEqual(counts["documents"], len(texts))
+        self.assertEqual(self.json_of("tokenizer", "count", "--tokenizer", self.tokenizer, stdin=self.corpus.read_bytes()), counts)
+        data = self.json_of("inspect", self.data)
+        self.assertEqual(data["kind"], "data directory")
+        self.assertEqual(data["train"]["documents"] + data["val"]["documents"], len(texts))
+        # One token more a document: what stands between them.
+        self.assertEqual(data["train"]["tokens"] + data["val"]["tokens"], counts["tokens"] + len(texts))
+
+    def check_run(self, summary):
+        records = [json.loads(line) for line in (self.out / "metrics.jsonl").read_text().splitlines()]
+        kinds = {kind: [r for r in records if r["kind"] == kind] for kind in ["train", "val", "sample"]}
+        self.assertEqual([r["step"] for r in kinds["sample"]], [10, 20])
+        self.assertEqual(kinds["train"][-1]["step"], 20)
+        self.assertEqual(kinds["train"][-1]["loss"], summary["loss"])
+        self.assertAlmostEqual(kinds["train"][0]["loss"], math.log(320), delta=0.3)  # knows nothing yet
+        self.assertLess(summary["loss"], kinds["train"][0]["loss"] - 1)
+        self.assertEqual((self.out / "loss.png").read_bytes()[:8], b"\x89PNG\r\n\x1a\n")
+        header, _ = safetensors_header(self.model / "model.safetensors")
+        self.assertEqual(header["model.embed_tokens.weight"]["shape"], [320, 64])
+        self.assertEqual((self.model / "tokenizer.json").read_bytes(), (self.data / "tokenizer.json").read_bytes())
+
+    def greedy(self, model, *more):
+        return self.succeeds("generate", "--model", model, "--prompt", "the dog", "--max-tokens", "12", "--temperature", "0", *more)
+
+    def check_generate(self):
+        text = self.greedy(self.model).decode()
+        self.assertTrue(text.startswith("the dog") and text.endswith("\n"))
+        (reply,) = self.json_lines_of("generate", "--model", self.model, "--prompt", "the dog", "--max-tokens", "12",
+                                      "--temperature", "0", "--json")
+        self.assertEqual("the dog" + reply["text"] + "\n", text)
+        self.assertEqual((len(reply["ids"]), len(reply["logprobs"])), (12, 12))
+        self.assertTrue(all(l < 0 for l in reply["logprobs"]))
+        self.assertEqual(reply["finish_reason"], "length")
+        decoded = self.succeeds("tokenizer", "decode", "--tokenizer", self.tokenizer, stdin=json.dumps(reply["ids"]).encode())
+        self.assertEqual(decoded.decode(errors="replace"), reply["text"])
+        self.assertEqual(self.greedy(self.model, "--no-cache").decode(), text)
+        several = self.json_lines_of("generate", "--model", self.model, "--prompt", "", "--num", "2", "--seed", "4",
+                                     "--max-tokens", "5", "--json")
+        self.assertEqual([r["sample"] for r in several], [0, 1])
+        self.assertNotEqual(several[0]["ids"], several[1]["ids"])
+
+    def check_score(self):
+        held_out = self.root / "held-out.txt"
+        held_out.write_text("the dog runs under the red house. " * 8)
+        record, last = self.json_lines_of("score", "--model", self.model, "--json", "--tokens", held_out)
+        self.assertIsNone(record["logprobs"][0])
+        logprobs = record["logprobs"][1:]
+        self.assertEqual(record["tokens"], len(logprobs))
+        self.assertAlmostEqual(record["logprob"], sum(logprobs), places=3)
+        self.assertAlmostEqual(record["perplexity"] / math.exp(-sum(logprobs) / len(logprobs)), 1, places=5)
+        bits = -sum(logprobs) / math.log(2) / held_out.stat().st_size
+        self.assertAlmostEqual(record["bits_per_byte"], bits, places=5)
+        self.assertEqual(last["total"]["tokens"], record["tokens"])
+        both = self.json_lines_of("score", "--model", self.model, "--json", held_out, held_out)
+        self.assertEqual(both[-1]["total"]["tokens"], 2 * record["tokens"])
+        self.assertEqual(both[-1]["total"]["documents"], 2)
+        # A reply's log-probabilities are those that scoring gives the same ids, but for the share of the embedding's rows
+        # without a token, which generation cannot draw: after so few steps less than 5 of 320.
+        (reply,) = self.json_lines_of("generate", "--model", self.model, "--prompt", "the dog", "--max-tokens", "6",
+                                      "--temperature", "0", "--json")
+        (scored, _) = self.json_lines_of("score", "--model", self.model, "--json", "--tokens",
+                                         stdin=("the dog" + reply["text"]).encode())
+        self.assertEqual(scored["ids"][-6:], reply["ids"])
+        for given, drawn in zip(scored["logprobs"][-6:], reply["logprobs"]):
+            self.assertTrue(-1e-4 < drawn - given < 5 / 320, (given, drawn))
+
+    def check_convert(self):
+        half, back = self.root / "bf16", self.root / "f32"
+        report = self.json_of("convert", "--from", self.model, "--to", half, "--dtype", "bf16")
+        self.assertEqual((report["out"], report["family"], report["dtype"]), (str(half), "llama", "bf16"))
+        self.succeeds("convert", "--from", half, "--to", back, "--dtype", "f32")
+        header, _ = safetensors_header(half / "model.safetensors")
+        self.assertEqual(header["model.embed_tokens.weight"]["dtype"], "BF16")
+        self.assertEqual(report["parameters"], sum(math.prod(t["shape"]) for k, t in header.items() if k != "__metadata__"))
+        self.assertEqual(self.greedy(half), self.greedy(back))
+        same = self.root / "same"
+        self.succeeds("convert", "--from", self.model, "--to", same)
+        self.assertEqual((same / "model.safetensors").read_bytes(), (self.model / "model.safetensors").read_bytes())
+        self.assertEqual(self.greedy(same), self.greedy(self.model))
+
+    def check_inspect(self):
+        model = self.json_of("inspect", self.model)
+        header, _ = safetensors_header(self.model / "model.safetensors")
+        self.assertEqual(model["kind"], "model directory")
+        self.assertEqual({t["name"]: t["shape"] for t in model["tensors"]},
+                         {name: t["shape"] for name, t in header.items() if name != "__metadata__"})
+        kinds = {self.out: "training run", self.out / "checkpoints" / "step-00000020": "training checkpoint",
+                 self.data: "data directory", self.data / "val": "token set", self.tokenizer: "tokenizer: byte-level BPE",
+                 self.tokenizer / "tokenizer.json": "tokenizer: byte-level BPE",
+                 self.model / "model.safetensors": "safetensors"}
+        for path, kind in kinds.items():
+            self.assertEqual(self.json_of("inspect", path)["kind"], kind)
+            self.assertIn(kind.encode(), self.succeeds("inspect", path))
+
+    def check_input_and_out(self):
+        prompts = write_jsonl(self.root / "prompts.jsonl", [{"id": 7, "prompt": "the dog"}, {"id": "b", "prompt": "a cat"}])
+        words = ["generate", "--model", self.model, "--input", prompts, "--max-tokens", "5", "--temperature", "0"]
+        to_stdout = self.json_lines_of(*words)
+        self.assertEqual([r["id"] for r in to_stdout], [7, "b"])
+        self.assertEqual([r["prompt"] for r in to_stdout], ["the dog", "a cat"])
+        out = self.root / "replies.jsonl"
+        report = self.json_of(*words, "--out", out)
+        self.assertEqual(report["replies"], 2)
+        self.assertEqual([json.loads(line) for line in out.read_text().splitlines()], to_stdout)
+        self.fails(1, *words, "--out", out, says=[str(out), "--force"])
+        self.succeeds(*words, "--out", out, "--force")
+        self.assertTrue(self.greedy(self.model).decode().startswith("the dog" + to_stdout[0]["text"]))
+        write_jsonl(prompts, [{"prompt": "a"}, {"prompt": "dog " * 100}])
+        before = self.listing()
+        self.fails(1, *words, "--out", self.root / "none", says=[f"{prompts}:2", "64"])
+        self.assertEqual(self.listing(), before)
+
+    def test_interrupted_training_ends_where_it_would_have(self):
+        self.prepare()
+        steps, whole = 60, self.root / "whole"
+        self.train(steps, whole)
+        for stop in [signal.SIGINT, signal.SIGTERM]:
+            words = ["train", *TINY, "--data", self.data, "--out", self.out, "--steps", steps, "--json"]
+            process = subprocess.Popen([PROGRAM, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                       env=ENVIRONMENT)
+            # A line of metrics: the steps have begun, and the second time they go on.
+            while " loss " not in process.stderr.readline():
+                self.assertIsNone(process.poll())
+            process.send_signal(stop)
+            output, _ = process.communicate()
+            self.assertEqual(process.returncode, 0)
+            summary = json.loads(output)
+            self.assertTrue(summary["interrupted"])
+            self.assertTrue(0 < summary["steps"] < steps)
+        self.assertFalse(self.train(steps)["interrupted"])
+        for name in ["model/model.safetensors", f"checkpoints/step-{steps:08}/optimizer.safetensors"]:
+            self.assertEqual((self.out / name).read_bytes(), (whole / name).read_bytes(), name)
+
+        def losses(out):
+            records = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+            return {r["step"]: r["loss"] for r in records if r["kind"] == "train"}
+        common = losses(self.out).keys() & losses(whole).keys()
+        self.assertIn(steps, common)
+        for step in common:
+            self.assertEqual(losses(self.out)[step], losses(whole)[step])
+
+    def test_smaller_tokenizer_than_vocabulary_never_fails(self):
+        self.prepare()
+        self.train(2)
+        # 64 rows of the embedding have no token: those of a tokenizer with fewer merges.
+        small = self.root / "small"
+        self.succeeds("tokenizer", "train", "--input", self.corpus, "--vocab-size", "258", "--out", small)
+        replies = self.json_lines_of("generate", "--model", self.model, "--tokenizer", small, "--prompt", "the", "--num", "8",
+                                     "--temperature", "5", "--max-tokens", "30", "--json")
+        self.assertTrue(all(0 <= i < 258 for r in replies for i in r["ids"]))
+
+
+if __name__ == "__main__":
+    unittest.main()

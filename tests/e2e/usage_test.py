@@ -1,0 +1,201 @@
+"""Exit statuses, messages, and the list of flags: 0 success, 1 failure, 2 wrong usage; one line "error: ..."."""
+import difflib
+import gzip
+import json
+import os
+import re
+import stat
+import subprocess
+import unittest
+from pathlib import Path
+
+from program import PROGRAM, ProgramTest, documents, run, write_jsonl
+
+FLAGS = Path(__file__).with_name("flags.txt")
+
+
+class Usage(ProgramTest):
+    def setUp(self):
+        super().setUp()
+        self.corpus = write_jsonl(self.root / "corpus.jsonl", documents(60))
+        self.tokenizer, self.data, self.model = self.root / "tok", self.root / "data", self.root / "run" / "model"
+
+    def prepare(self):
+        self.succeeds("tokenizer", "train", "--input", self.corpus, "--vocab-size", "300", "--out", self.tokenizer)
+        self.succeeds("data", "tokenize", "--input", self.corpus, "--tokenizer", self.tokenizer, "--out", self.data)
+        self.succeeds("train", "--config", "tiny", "--threads", "1", "--data", self.data, "--out", self.root / "run", "--steps", "1",
+                      "--set", "sample_every=0")
+
+    def test_flags_are_those_of_the_frozen_list(self):
+        listed = self.succeeds("--list-flags").decode().splitlines()
+        frozen = FLAGS.read_text().splitlines()
+        difference = "\n".join(difflib.unified_diff(frozen, listed, "tests/e2e/flags.txt", "loam --list-flags", lineterm=""))
+        self.assertEqual(difference, "", f"\n{difference}\nScripts rely on these names. If the change is meant: "
+                                         "loam --list-flags > tests/e2e/flags.txt")
+
+    def test_every_command_has_help_with_an_example(self):
+        lines = [line.split() for line in self.succeeds("--list-flags").decode().splitlines()]
+        commands = {tuple(words[:-1]) for words in lines if words[-1] == "--json"}
+        self.assertGreater(len(commands), 10)
+        for command in commands:
+            text = self.succeeds(*command, "--help").decode()
+            self.assertRegex(text, r"Example:\n +loam " + " ".join(command) if command != ("tokenizer", "decode") else "Example")
+            for flag in [words[-1] for words in lines if tuple(words[:-1]) == command]:
+                self.assertIn(flag, text)
+            self.assertLessEqual(max(map(len, text.splitlines())), 160, command)
+
+    def test_wrong_usage(self):
+        model = ["generate", "--model", self.root / "none", "--prompt", "x"]
+        train = ["train", "--config", "tiny", "--data", self.root / "none", "--out", self.root / "out"]
+        learn = ["tokenizer", "train", "--input", self.corpus, "--out", self.root / "out"]
+        shards = ["data", "tokenize", "--input", self.corpus, "--tokenizer", "none", "--out", self.root / "out"]
+        cases = [
+            (["tokenzier"], ["tokenzier", "tokenizer"]), (["tokenzier", "--help"], ["tokenizer"]),
+            (["tokenizer", "trian"], ["train"]), ([], []), (["tokenizer"], []), (["inspect"], ["PATH"]),
+            ([*model, "--temprature", "1"], ["--temprature", "--temperature"]), ([*model, "--temperature"], ["--temperature"]),
+            ([*model, "--temperature", "-1"], ["--temperature -1"]), ([*model, "--temperature", "nan"], ["--temperature nan"]),
+            ([*model, "--temperature", "1x"], ["--temperature 1x"]), ([*model, "--temperature="], ["--temperature"]),
+            ([*model, "--max-tokens", "0"], ["--max-tokens 0"]), ([*model, "--max-tokens", "1.5"], ["--max-tokens 1.5"]),
+            ([*model, "--max-tokens", "9223372036854775808"], ["--max-tokens"]), ([*model, "--top-k", "-1"], ["--top-k -1"]),
+            ([*model, "--top-p", "2"], ["--top-p 2"]), ([*model, "--top-p", "0"], ["--top-p 0"]),
+            ([*model, "--min-p", "1.1"], ["--min-p 1.1"]), ([*model, "--num", "0"], ["--num 0"]),
+            ([*model, "--batch", "0"], ["--batch 0"]), ([*model, "--dtype", "foo"], ["--dtype", "foo"]),
+            ([*model, "--device", "foo"], ["--device foo"]), ([*model, "--stop", ""], ["--stop"]),
+            ([*model, "--seed", "-1"], ["--seed -1"]), ([*model, "--threads", "0"], ["--threads 0"]),
+            ([*model, "--threads", "99999999999999999999"], ["--threads"]), ([*model, "--log-level", "loud"], ["--log-level"]),
+            ([*model, "--input", "f"], ["--prompt", "--input"]), ([*model[:3]], ["--prompt"]),
+            ([*train, "--lr", "foo"], ["--lr foo"]), ([*train, "--lr", "-1"], ["--lr -1"]), ([*train, "--steps", "0"], ["--steps 0"]),
+            ([*train, "--steps", "1.5"], ["--steps 1.5"]), ([*train, "--batch", "7", "--micro-batch", "2"], ["--batch 7"]),
+            ([*train, "--dtype", "f17"], ["--dtype f17"]), ([*train, "--set", "optimizer.lrr=1"], ["--set optimizer.lrr=1", "optimizer.lr"]),
+            ([*train, "--set", "steps"], ["--set steps"]), ([*train, "--set", "steps=99999999999999999999"], ["--set steps"]),
+            (train[:5], ["--out"]), ([*learn, "--vocab-size", "3"], ["--vocab-size 3"]),
+            ([*learn, "--vocab-size", "99999999999999999999"], ["--vocab-size"]), ([*learn, "--type", "word"], ["--type"]),
+            ([*learn, "--pattern", "foo"], ["--pattern foo"]), ([*learn, "--special", "a", "--special", "a"], ["--special a"]),
+            ([*shards, "--val-fraction", "2"], ["--val-fraction 2"]), ([*shards, "--limit", "-1"], ["--limit -1"]),
+            (["config", "explain", "optimizer.lrr"], ["optimizer.lr"]),
+            (["convert", "--from", "a", "--to", "b", "--family", "bert"], ["--family"]),
+            (["score", "--model", "a", "--window", "-1"], ["--window -1"]), (["recipes", "more"], ["more"]),
+        ]
+        before = self.listing()
+        for words, says in cases:
+            with self.subTest(words=words):
+                self.fails(2, *words, says=says)
+        self.assertEqual(self.listing(), before)
+
+    def test_missing_files(self):
+        none = str(self.root / "none")
+        for words in [
+            ["generate", "--model", none, "--prompt", "x"], ["score", "--model", none, self.corpus], ["inspect", none],
+            ["convert", "--from", none, "--to", self.root / "out"], ["tokenizer", "train", "--input", none, "--out", self.root / "out"],
+            ["tokenizer", "info", "--tokenizer", none], ["data", "tokenize", "--input", self.corpus, "--tokenizer", none, "--out", self.root / "out"],
+            ["train", "--data", none, "--out", self.root / "out"], ["train", "--config", none, "--data", "x", "--out", self.root / "out"],
+        ]:
+            with self.subTest(words=words):
+                before = self.listing()
+                self.fails(1, *words, says=[none])
+                self.assertEqual(self.listing(), before)
+
+    def test_files_that_hold_something_else(self):
+        empty, brace = self.root / "empty.json", self.root / "brace.json"
+        empty.write_text("")
+        brace.write_text("{}")
+        for path in [empty, brace, self.root, self.corpus]:
+            self.fails(1, "tokenizer", "info", "--tokenizer", path, says=[str(path)])
+            self.fails(1, "inspect", path, says=[str(path)])
+        (self.root / "m").mkdir()
+        (self.root / "m" / "config.json").write_text('{"model_type": "llama"}')
+        self.fails(1, "generate", "--model", self.root / "m", "--prompt", "x", says=["config.json"])
+        for name in ["empty.txt", "empty.jsonl"]:
+            (self.root / name).write_text("")
+            self.fails(1, "tokenizer", "train", "--input", self.root / name, "--out", self.root / "out", says=["no text"])
+        bad = self.root / "bad.jsonl"
+        bad.write_text("nonsense\n" * 50)
+        self.fails(1, "tokenizer", "train", "--input", bad, "--out", self.root / "out", says=["bad.jsonl"])
+        self.assertFalse((self.root / "out").exists())
+
+    def test_bad_lines_are_counted_and_few_are_named(self):
+        lines = [json.dumps(d) for d in documents(4000)]
+        lines[3900:3900] = ["nonsense"] * 35
+        path = self.root / "some-bad.jsonl"
+        path.write_text("\n".join(lines))
+        done = run("tokenizer", "train", "--input", path, "--vocab-size", "260", "--out", self.root / "t", "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual((json.loads(done.stdout)["bad_lines"], json.loads(done.stdout)["documents"]), (35, 4000))
+        warnings = [line for line in done.stderr.decode().splitlines() if "some-bad.jsonl:" in line]
+        self.assertTrue(1 <= len(warnings) <= 20, len(warnings))
+        self.assertIn(b"35 bad lines", done.stderr)
+
+    def test_nothing_is_overwritten_without_force(self):
+        self.prepare()
+        commands = [
+            ["tokenizer", "train", "--input", self.corpus, "--vocab-size", "300", "--out", self.tokenizer],
+            ["data", "tokenize", "--input", self.corpus, "--tokenizer", self.tokenizer, "--out", self.data],
+            ["convert", "--from", self.model, "--to", self.root / "copy"],
+        ]
+        self.succeeds(*commands[2])
+        for words in commands:
+            with self.subTest(words=words):
+                marker = Path(words[-1]) / "marker"
+                marker.write_text("mine")
+                before = self.listing()
+                self.fails(1, *words, says=[str(words[-1]), "--force"])
+                self.assertEqual(self.listing(), before)
+                self.succeeds(*words, "--force")
+                self.assertFalse(marker.exists())
+        self.fails(1, "train", "--config", "tiny", "--data", self.data, "--out", self.root / "run", "--resume", "never", says=["--force"])
+
+    def test_failures_leave_nothing_behind(self):
+        self.prepare()
+        torn = self.root / "torn.jsonl.gz"
+        torn.write_bytes(gzip.compress(self.corpus.read_bytes())[:-20])
+        before = self.listing()
+        self.fails(1, "tokenizer", "train", "--input", torn, "--out", self.root / "out", says=["torn.jsonl.gz"])
+        self.fails(1, "data", "tokenize", "--input", torn, "--tokenizer", self.tokenizer, "--out", self.root / "out", says=["torn.jsonl.gz"])
+        self.fails(1, "generate", "--model", self.model, "--input", torn, "--out", self.root / "out.jsonl")
+        self.assertEqual(self.listing(), before)
+        if os.geteuid() != 0:
+            locked = self.root / "locked"
+            locked.mkdir()
+            locked.chmod(stat.S_IRUSR | stat.S_IXUSR)
+            self.fails(1, "convert", "--from", self.model, "--to", locked / "out", says=["locked"])
+
+    def test_standard_output_that_ends(self):
+        with open("/dev/full", "wb") as full:
+            done = subprocess.run([PROGRAM, "config", "explain"], stdout=full, stderr=subprocess.PIPE, check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stderr, rb"^error: standard output: [^\n]+\n$")
+        reading, writing = os.pipe()
+        os.close(reading)
+        done = subprocess.run([PROGRAM, "config", "explain"], stdout=writing, stderr=subprocess.PIPE, check=False)
+        os.close(writing)
+        self.assertEqual((done.returncode, done.stderr), (-13, b""))  # as other programs do: SIGPIPE
+
+    def test_names_in_any_script(self):
+        self.corpus.rename(self.root / "корпус 本.jsonl")
+        out = self.root / "naïve dir"
+        self.succeeds("tokenizer", "train", "--input", self.root / "корпус 本.jsonl", "--vocab-size", "260", "--out", out)
+        self.assertEqual(self.json_of("tokenizer", "info", "--tokenizer", out)["vocab_size"], 260)
+
+    def test_json_is_one_object_or_one_a_line(self):
+        self.prepare()
+        for words in [
+            ["recipes"], ["config", "show"], ["config", "explain"], ["tokenizer", "info", "--tokenizer", self.tokenizer],
+            ["tokenizer", "count", "--tokenizer", self.tokenizer, self.corpus], ["inspect", self.model],
+            ["tokenizer", "decode", "--tokenizer", self.tokenizer, os.devnull],
+            ["train", "--config", "tiny", "--data", self.data, "--dry-run"],
+            ["convert", "--from", self.model, "--to", self.root / "a"],
+            ["data", "tokenize", "--input", self.corpus, "--tokenizer", self.tokenizer, "--out", self.root / "b"],
+        ]:
+            with self.subTest(words=words):
+                text = self.succeeds(*words, "--json").decode()
+                self.assertEqual(text.count("\n"), 1)
+                json.loads(text)
+
+    def test_version_and_quiet(self):
+        self.assertRegex(self.succeeds("--version").decode(), r"^\d+\.\d+\.\d+ \(.+\)\n$")
+        done = run("tokenizer", "train", "--input", self.corpus, "--vocab-size", "260", "--out", self.root / "q", "--quiet")
+        self.assertEqual((done.returncode, done.stderr), (0, b""))
+
+
+if __name__ == "__main__":
+    unittest.main()
