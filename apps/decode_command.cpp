@@ -1,13 +1,10 @@
 // `loam tokenizer decode`.
 #include <CLI/CLI.hpp>
-#include <cstring>
-#include <functional>
 #include <memory>
 
 #include "apps/commands.h"
 #include "apps/open_model.h"
 #include "apps/options.h"
-#include "loam/base/interrupt.h"
 #include "loam/text/tokenizer_stream.h"
 
 namespace loam {
@@ -18,32 +15,8 @@ struct Options {
   std::vector<std::string> inputs;
 };
 
-using Sink = std::function<void(std::string_view)>;
-
-// Ids as little-endian numbers of `width` bytes.
-StreamCounts decode_raw(const Tokenizer& tokenizer, ByteSource& source, size_t width, const Sink& sink) {
-  StreamCounts counts;
-  std::vector<char> buffer(size_t{1} << 20);
-  std::string held, text;
-  while (const int64_t n = source.read(buffer)) {
-    check_interrupt();
-    held.append(buffer.data(), static_cast<size_t>(n));
-    size_t at = 0;
-    for (; at + width <= held.size(); at += width) {
-      uint32_t id = 0;
-      std::memcpy(&id, held.data() + at, width);
-      text += tokenizer.token_bytes(static_cast<int32_t>(id));
-      ++counts.tokens;
-    }
-    held.erase(0, at);
-    counts.bytes += static_cast<int64_t>(text.size());
-    sink(text);
-    text.clear();
-  }
-  if (!held.empty()) {
-    fail(ErrorCode::kBadFormat, "{}: {} bytes are left over, not a whole id of {}", source.name(), held.size(), width);
-  }
-  return counts;
+IdFormat format_of(const std::string& name) {
+  return name == "u16" ? IdFormat::kU16 : name == "u32" ? IdFormat::kU32 : IdFormat::kText;
 }
 
 // Bytes come out as they are: a text that ends inside a character stays as it is. In JSON, which holds only Unicode,
@@ -55,9 +28,9 @@ int decode(const Options& o, const CommonFlags& flags) {
   for (const Path& file : files) {
     const auto source = open_counted(file, progress);
     std::string text;
-    const Sink sink = [&](std::string_view bytes) { flags.json ? void(text += bytes) : write_output(bytes); };
-    const StreamCounts counts = o.format == "text" ? decode_stream(tokenizer, *source, sink)
-                                                   : decode_raw(tokenizer, *source, o.format == "u16" ? 2 : 4, sink);
+    const StreamCounts counts = decode_stream(tokenizer, *source, format_of(o.format), [&](std::string_view bytes) {
+      flags.json ? void(text += bytes) : write_output(bytes);
+    });
     if (flags.json) {
       print(
           Json(Json::Object{{"id", source->name()}, {"tokens", counts.tokens}, {"bytes", counts.bytes}, {"text", text}})

@@ -112,19 +112,6 @@ void BpeTrainer::add_document(std::string_view text, int64_t weight) { state_->a
 
 void BpeTrainer::add_documents(const std::vector<std::string_view>& texts) { state_->add(texts, 1); }
 
-size_t BpeTrainer::add_front(std::string_view text) {
-  size_t begin = 0;  // of the text behind the last special token
-  SpecialMatcher::Found found = state_->matcher.find(text, 0, true);
-  while (found.length > 0) {
-    begin = found.position + found.length;
-    found = state_->matcher.find(text, begin, true);
-  }
-  size_t cut = std::max(begin, std::min(found.position, text.size() - std::min<size_t>(text.size(), 1)));
-  while (cut > begin && !is_independent_cut(text, cut)) --cut;
-  if (cut > 0) state_->add({text.substr(0, cut)}, 1);
-  return cut;
-}
-
 int64_t BpeTrainer::distinct_pieces() const { return state_->merged().size(); }
 
 int64_t BpeTrainer::total_bytes() const { return state_->total_bytes; }

@@ -44,10 +44,6 @@ class BpeTrainer {
   // The same for many documents, on all threads.
   void add_documents(const std::vector<std::string_view>& texts);
 
-  // Counts as much of the front of a document as can be cut off without changing any piece, and returns its length in
-  // bytes.
-  size_t add_front(std::string_view text);
-
   int64_t distinct_pieces() const;
   int64_t total_bytes() const;
 

@@ -1,6 +1,8 @@
 #include "loam/text/tokenizer_stream.h"
 
+#include <bit>
 #include <charconv>
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -10,10 +12,86 @@
 namespace loam {
 namespace {
 
-constexpr int64_t kReadBytes = 1 << 20;
-constexpr size_t kTrainBytes = 1 << 24;  // read before pieces are counted
+constexpr size_t kReadBytes = 1 << 20;
+constexpr size_t kMaxDigits = 32;  // leading zeros included
 
 bool is_separator(char c) { return c == ' ' || (c >= 9 && c <= 13) || c == ',' || c == '[' || c == ']'; }
+
+// Ids as they stand in a stream, to bytes.
+class IdReader {
+ public:
+  IdReader(const Tokenizer& tokenizer, const std::string& name) : tokenizer_(tokenizer), name_(name) {}
+
+  void push(std::string_view bytes) { held_.append(bytes); }
+  // Numbers in decimal; `final`: nothing follows that could belong to the last one.
+  void take_text(bool final);
+  // Numbers of T's bytes.
+  template <class T>
+  void take_raw(bool final);
+
+  std::string text;  // of the ids taken
+  int64_t tokens = 0;
+
+ private:
+  void take(int64_t id, size_t at) {
+    if (id < 0 || id >= tokenizer_.vocab_size()) {
+      fail(ErrorCode::kBadFormat, "{}: byte {}: id {} is not in the vocabulary of {}", name_, offset_ + at, id,
+           tokenizer_.vocab_size());
+    }
+    try {
+      text += tokenizer_.token_bytes(static_cast<int32_t>(id));
+    } catch (const Error& error) {
+      fail(ErrorCode::kBadFormat, "{}: byte {}: {}", name_, offset_ + at, error.what());
+    }
+    ++tokens;
+  }
+  void drop(size_t count) {
+    held_.erase(0, count);
+    offset_ += count;
+  }
+
+  const Tokenizer& tokenizer_;
+  const std::string& name_;
+  std::string held_;   // read, not yet taken
+  size_t offset_ = 0;  // of its first byte in the stream
+};
+
+void IdReader::take_text(bool final) {
+  size_t at = 0;
+  while (true) {
+    while (at < held_.size() && is_separator(held_[at])) ++at;
+    size_t end = at;
+    while (end < held_.size() && !is_separator(held_[end])) ++end;
+    const bool complete = final || end < held_.size();
+    if (end - at <= kMaxDigits && (!complete || end == at)) break;
+    int32_t id = 0;
+    const char* last = held_.data() + end;
+    const auto [parsed, error] = std::from_chars(held_.data() + at, last, id);
+    if (end - at > kMaxDigits || error != std::errc() || parsed != last) {
+      const bool longer = end - at > kMaxDigits;
+      fail(ErrorCode::kBadFormat, "{}: byte {}: \"{}{}\" is not a token id", name_, offset_ + at,
+           held_.substr(at, std::min(end - at, kMaxDigits)), longer ? "..." : "");
+    }
+    take(id, at);
+    at = end;
+  }
+  drop(at);
+}
+
+template <class T>
+void IdReader::take_raw(bool final) {
+  static_assert(std::endian::native == std::endian::little);
+  size_t at = 0;
+  for (; at + sizeof(T) <= held_.size(); at += sizeof(T)) {
+    T id;
+    std::memcpy(&id, held_.data() + at, sizeof(T));
+    take(id, at);
+  }
+  drop(at);
+  if (final && !held_.empty()) {
+    fail(ErrorCode::kBadFormat, "{}: byte {}: the file ends inside an id of {} bytes", name_, offset_, sizeof(T));
+  }
+}
 
 }  // namespace
 
@@ -39,57 +117,33 @@ StreamCounts encode_stream(const Tokenizer& tokenizer, ByteSource& source, const
   return counts;
 }
 
-StreamCounts decode_stream(const Tokenizer& tokenizer, ByteSource& source,
+StreamCounts decode_stream(const Tokenizer& tokenizer, ByteSource& source, IdFormat format,
                            const std::function<void(std::string_view)>& sink) {
+  IdReader reader(tokenizer, source.name());
   StreamCounts counts;
   std::vector<char> buffer(kReadBytes);
-  std::string number, text;
-  const auto finish_number = [&] {
-    if (number.empty()) return;
-    int32_t id = 0;
-    const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), id);
-    if (error != std::errc() || end != number.data() + number.size()) {
-      fail(ErrorCode::kBadFormat, "{}: \"{}\" is not a token id", source.name(), number);
-    }
-    number.clear();
-    text += tokenizer.token_bytes(id);
-    ++counts.tokens;
-  };
-  while (const int64_t count = source.read(buffer)) {
+  for (bool final = false; !final;) {
     check_interrupt();
-    for (int64_t i = 0; i < count; ++i) {
-      if (is_separator(buffer[i])) {
-        finish_number();
-      } else {
-        if (number.size() >= 32) fail(ErrorCode::kBadFormat, "{}: \"{}...\" is not a token id", source.name(), number);
-        number += buffer[i];
-      }
+    const auto count = static_cast<size_t>(source.read(buffer));
+    final = count == 0;
+    reader.push({buffer.data(), count});
+    switch (format) {
+      case IdFormat::kText:
+        reader.take_text(final);
+        break;
+      case IdFormat::kU16:
+        reader.take_raw<uint16_t>(final);
+        break;
+      case IdFormat::kU32:
+        reader.take_raw<uint32_t>(final);
+        break;
     }
-    counts.bytes += static_cast<int64_t>(text.size());
-    sink(text);
-    text.clear();
+    counts.bytes += static_cast<int64_t>(reader.text.size());
+    if (!reader.text.empty()) sink(reader.text);
+    reader.text.clear();
   }
-  finish_number();
-  counts.bytes += static_cast<int64_t>(text.size());
-  sink(text);
+  counts.tokens = reader.tokens;
   return counts;
-}
-
-int64_t add_stream(BpeTrainer& trainer, ByteSource& source) {
-  std::vector<char> buffer(kReadBytes);
-  std::string held;
-  int64_t total = 0;
-  size_t wait_until = kTrainBytes;
-  while (const int64_t count = source.read(buffer)) {
-    check_interrupt();
-    total += count;
-    held.append(buffer.data(), static_cast<size_t>(count));
-    if (held.size() < wait_until) continue;
-    held.erase(0, trainer.add_front(held));
-    wait_until = std::max(kTrainBytes, 2 * held.size());
-  }
-  trainer.add_document(held);
-  return total;
 }
 
 }  // namespace loam

@@ -4,15 +4,15 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <string_view>
 
 #include "loam/base/file.h"
-#include "loam/text/bpe_train.h"
 #include "loam/text/tokenizer.h"
 
 namespace loam {
 
 struct StreamCounts {
-  int64_t bytes = 0;
+  int64_t bytes = 0;  // of text
   int64_t tokens = 0;
 };
 
@@ -20,13 +20,16 @@ struct StreamCounts {
 StreamCounts encode_stream(const Tokenizer& tokenizer, ByteSource& source, const SpecialPolicy& policy,
                            const std::function<void(std::span<const int32_t>)>& sink);
 
-// Decodes ids written as decimal numbers with white space (or commas and brackets, as in JSON arrays) between them, and
-// hands the bytes to `sink`. Error{kBadFormat} for anything else, Error{kInvalidArgument} for an id that has no token.
-StreamCounts decode_stream(const Tokenizer& tokenizer, ByteSource& source,
-                           const std::function<void(std::string_view)>& sink);
+enum class IdFormat {
+  kText,  // decimal numbers with white space, or commas and brackets as in JSON arrays, between them
+  kU16,   // little-endian numbers of 2 bytes
+  kU32,   // and of 4
+};
 
-// Counts all of `source` as one document, part by part. Parts are cut behind a special token or before white space,
-// where the pieces stay the same; text without either is held until it ends.
-int64_t add_stream(BpeTrainer& trainer, ByteSource& source);
+// Decodes the ids in `source` and hands the bytes to `sink`, part by part; they may end inside a character.
+// check_interrupt() between parts. Error{kBadFormat} with the byte offset for what is no id, for an id that has no
+// token, or for bytes left over; what comes before may have been handed out.
+StreamCounts decode_stream(const Tokenizer& tokenizer, ByteSource& source, IdFormat format,
+                           const std::function<void(std::string_view)>& sink);
 
 }  // namespace loam

@@ -3,9 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "loam/base/interrupt.h"
-#include "loam/text/tokenizer_stream.h"
 #include "tests/harness/expect_error.h"
-#include "tests/harness/temp_dir.h"
 #include "tests/text/text_testing.h"
 
 namespace loam {
@@ -161,27 +159,6 @@ TEST(BpeTrain, HugePiecesAreLinearAndWarnedOf) {
   EXPECT_LT(letter_more / letter, 8.0);  // linear is 4, quadratic 16
   EXPECT_LT(script_more / script, 8.0);
   EXPECT_LT(letter_more + script_more, 10.0);
-}
-
-TEST(BpeTrain, StreamsGiveTheSameMerges) {
-  testing::TempDir directory;
-  const std::string text = random_text(testing::hard_parts(), 20000, 12);
-  write_file_atomic(directory / "text", text);
-  BpeTrainOptions options = options_for(60 + 1);
-  options.special_tokens = {"<|end|>"};
-  BpeTrainer whole(options), stream(options), fronts(options);
-  whole.add_document(text);
-  EXPECT_EQ(add_stream(stream, *open_input(directory / "text")), static_cast<int64_t>(text.size()));
-  std::string held;
-  for (size_t i = 0; i < text.size(); i += 37) {
-    held += text.substr(i, 37);
-    held.erase(0, fronts.add_front(held));
-  }
-  fronts.add_document(held);
-  const std::vector<Merge> wanted = whole.train();
-  EXPECT_EQ(stream.train(), wanted);
-  EXPECT_EQ(fronts.distinct_pieces(), whole.distinct_pieces());
-  EXPECT_EQ(fronts.train(), wanted);
 }
 
 TEST(BpeTrain, StopsEarlyWithoutPairs) {

@@ -6,7 +6,6 @@
 #include <functional>
 
 #include "loam/text/byte_alphabet.h"
-#include "loam/text/tokenizer_stream.h"
 #include "tests/harness/expect_error.h"
 #include "tests/harness/shared.h"
 #include "tests/harness/temp_dir.h"
@@ -369,39 +368,6 @@ TEST_F(Gpt2Vocab, RepeatedCharactersAndSaving) {
   save_tokenizer(tokenizer, other.path());
   EXPECT_EQ(load_tokenizer(other / "tokenizer.json").fingerprint(), tokenizer.fingerprint());
   EXPECT_EQ(read_file(other / "merges.txt"), read_file(directory_ / "merges.txt"));
-}
-
-TEST(TokenizerStream, EncodeAndDecodeWholeStreams) {
-  testing::TempDir directory;
-  const Tokenizer tokenizer = trained({"<|end|>"});
-  const std::string text = random_text(hard_parts(), 300000, 3);
-  write_file_atomic(directory / "text", text);
-  for (const SpecialPolicy& policy : {SpecialPolicy::none(), SpecialPolicy::all()}) {
-    Ids ids;
-    std::string numbers;
-    const auto source = open_input(directory / "text");
-    const StreamCounts counts = encode_stream(tokenizer, *source, policy, [&](std::span<const int32_t> part) {
-      ids.insert(ids.end(), part.begin(), part.end());
-    });
-    EXPECT_EQ(ids, tokenizer.encode(text, policy));
-    EXPECT_EQ(counts.bytes, static_cast<int64_t>(text.size()));
-    EXPECT_EQ(counts.tokens, static_cast<int64_t>(ids.size()));
-    for (const int32_t id : ids) numbers += std::to_string(id) + " ";
-    write_file_atomic(directory / "ids", numbers);
-    std::string back;
-    decode_stream(tokenizer, *open_input(directory / "ids"), [&](std::string_view part) { back += part; });
-    EXPECT_EQ(back, text);
-  }
-  write_file_atomic(directory / "ids", "[97, 98]\n[99]");
-  std::string back;
-  EXPECT_EQ(
-      decode_stream(tokenizer, *open_input(directory / "ids"), [&](std::string_view part) { back += part; }).tokens, 3);
-  EXPECT_EQ(back, "abc");
-  for (const std::string& bad : std::vector<std::string>{"12x", "1.5", "99999999999999", std::string(1000, '1')}) {
-    write_file_atomic(directory / "ids", bad);
-    EXPECT_LOAM_ERROR(decode_stream(tokenizer, *open_input(directory / "ids"), [](std::string_view) {}),
-                      ErrorCode::kBadFormat, "not a token id");
-  }
 }
 
 }  // namespace
