@@ -65,8 +65,8 @@ class ParamStore : public ParamSource {
 
   // Before allocate(). Error for a repeated name, or for slices that do not cut all rows in order.
   ParamRef declare(ParamSpec spec);
-  // Once, after all declarations: weights and gradients of every group, all 0. After an Error{kOutOfMemory} the store can
-  // only be destroyed.
+  // Once, after all declarations: weights and gradients of every group, all 0. After an Error{kOutOfMemory} the store
+  // can only be destroyed.
   void allocate(const ExecContext& ctx, DType compute_dtype, bool with_gradients);
   // Fills the weights from their ParamInit: Philox keyed by (seed, hash of the name), one element an index, so that
   // values depend on neither threads nor layout.

@@ -77,6 +77,11 @@ class ProcessTest : public ::testing::Test {
     return fmt::format("{} {} {}", newest->step, hash_hex(read_file(newest->path / "model.safetensors")),
                        hash_hex(read_file(newest->path / "optimizer.safetensors")));
   }
+  // Until the program has said `words`, at most 60 s.
+  void wait_for_log(const std::string& words) const {
+    const Stopwatch watch;
+    while (log().find(words) == std::string::npos && watch.seconds() < 60) sleep_seconds(0.01);
+  }
   // Until the run has a checkpoint, at most 60 s.
   void wait_for_checkpoint(const std::string& out) const {
     const Stopwatch watch;
@@ -86,7 +91,8 @@ class ProcessTest : public ::testing::Test {
   testing::TempDir directory;
 };
 
-// Saves all the time, so that many kills fall into a save; each life is on average long enough to get on.
+// Saves all the time, so that many kills fall into a save. A life is counted from where training begins, so that even
+// on a busy machine it gets on.
 TEST_F(ProcessTest, KilledAtRandomMomentsAndResumedEndsTheSame) {
   constexpr int kills = 20;
   const char* given = std::getenv("LOAM_SEED");
@@ -96,23 +102,23 @@ TEST_F(ProcessTest, KilledAtRandomMomentsAndResumedEndsTheSame) {
   ASSERT_EQ(start("whole", {"--save-every", "3"}).wait(), 0) << log();
   const double whole = watch.seconds();
   const PhiloxStream random{seed, 5};
-  int killed = 0;
+  int killed = 0, resumed = 0;
   for (int i = 0; i < kills; ++i) {
+    std::filesystem::remove(directory / "log");
     const Process process = start("killed", {"--save-every", "3"});
-    const double moment = 0.05 + whole * 2 / kills * static_cast<double>(random.uniform(static_cast<uint64_t>(i)));
+    wait_for_log("parameters");
+    const double moment = whole / kills * static_cast<double>(random.uniform(static_cast<uint64_t>(i)));
     SCOPED_TRACE(fmt::format("killed after {} s", moment));
     sleep_seconds(moment);
     process.send(SIGKILL);
     const int status = process.wait();
     ASSERT_TRUE(status == 128 + SIGKILL || status == 0) << log();
     killed += status != 0;
+    resumed += log().find("going on after step") != std::string::npos;
   }
-  EXPECT_GE(killed, 2);
+  EXPECT_GE(killed, kills / 2);  // else the test showed nothing
+  EXPECT_GE(resumed, kills / 4);
   ASSERT_EQ(start("killed", {"--save-every", "3"}).wait(), 0) << log();
-  int resumed = 0;
-  const std::string said = log(), mark = "going on after step";
-  for (size_t at = said.find(mark); at != said.npos; at = said.find(mark, at + 1)) ++resumed;
-  EXPECT_GE(resumed, 2);  // else the test showed nothing
   EXPECT_EQ(final_state("killed"), final_state("whole"));
   const auto model = [&](const char* run) { return read_file(directory / run / "model" / "model.safetensors"); };
   EXPECT_EQ(hash_hex(model("killed")), hash_hex(model("whole")));
@@ -142,8 +148,7 @@ TEST_F(ProcessTest, FirstSignalSavesAndSecondQuits) {
 TEST_F(ProcessTest, ALongStepIsGivenUp) {
   const std::vector<std::string> flags{"--steps", "100", "--batch", "200000", "--micro-batch", "2"};
   const Process process = start("long", flags);
-  const Stopwatch watch;
-  while (log().find("parameters") == std::string::npos && watch.seconds() < 60) sleep_seconds(0.01);
+  wait_for_log("parameters");
   sleep_seconds(0.1);
   process.send(SIGTERM);
   EXPECT_EQ(process.wait(), 0) << log();
