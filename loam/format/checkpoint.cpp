@@ -79,7 +79,8 @@ void verify_file(const Path& checkpoint, const std::string& name, const Json& ex
   }
   std::error_code error;
   const uintmax_t size = fs::file_size(checkpoint / name, error);
-  if (error) fail_torn(checkpoint, fmt::format("{}: {}", name, error.message()));
+  if (error == std::errc::no_such_file_or_directory) fail_torn(checkpoint, fmt::format("there is no {}", name));
+  if (error) fail(ErrorCode::kIo, "{}: {}", (checkpoint / name).string(), error.message());
   if (size != static_cast<uintmax_t>(bytes->as_int())) {
     fail_torn(checkpoint, fmt::format("{} has {} bytes, its manifest says {}", name, size, bytes->as_int()));
   }
@@ -89,32 +90,44 @@ void verify_file(const Path& checkpoint, const std::string& name, const Json& ex
 }
 
 // Gives the step of a complete checkpoint. `deep` also checks the hashes of the contents, not just the sizes.
+// Error{kBadFormat} means torn, and nothing else does.
 int64_t verify_checkpoint(const Path& checkpoint, bool deep) {
   const Path path = checkpoint / kManifest;
   std::error_code error;
-  if (!fs::exists(path, error)) fail_torn(checkpoint, fmt::format("there is no {}", kManifest));
+  const bool there = fs::exists(path, error);
+  if (error) fail(ErrorCode::kIo, "{}: {}", path.string(), error.message());
+  if (!there) fail_torn(checkpoint, fmt::format("there is no {}", kManifest));
   const Json manifest = Json::parse(read_file(path, kMaxJson), path.string());
   const Json *format = manifest.is_object() ? manifest.find("format") : nullptr,
              *version = manifest.is_object() ? manifest.find("version") : nullptr,
              *step = manifest.is_object() ? manifest.find("step") : nullptr,
              *files = manifest.is_object() ? manifest.find("files") : nullptr;
-  if (!format || *format != Json(kFormat) || !version || !step || !step->is_int() || !files || !files->is_object()) {
-    fail_torn(checkpoint, fmt::format("{} is not one", kManifest));
-  }
+  if (!format || *format != Json(kFormat) || !version) fail_torn(checkpoint, fmt::format("{} is not one", kManifest));
   if (*version != Json(kVersion)) {
-    fail_torn(checkpoint, fmt::format("version {}, but this program reads version {}", version->dump(), kVersion));
+    fail(ErrorCode::kUnavailable, "{}: version {}, but this program reads version {}", path.string(), version->dump(),
+         kVersion);
+  }
+  if (!step || !step->is_int() || !files || !files->is_object()) {
+    fail_torn(checkpoint, fmt::format("{} is not one", kManifest));
   }
   if (files->find(kState) == nullptr) fail_torn(checkpoint, fmt::format("{} does not name {}", kManifest, kState));
   for (const auto& [name, expected] : files->as_object()) verify_file(checkpoint, name, expected, deep);
+  if (const int64_t named = step_of(checkpoint.filename().string()); named >= 0 && named != step->as_int()) {
+    fail(ErrorCode::kInvalidArgument, "{}: step {}, but the directory is named {}", path.string(), step->as_int(),
+         checkpoint.filename().string());
+  }
   return step->as_int();
 }
 
-bool is_complete(const Path& checkpoint) {
+// What cannot be told (another version, a failed read) is kept, but does not count.
+enum class Condition { complete, torn, unknown };
+
+Condition condition_of(const Path& checkpoint) {
   try {
     verify_checkpoint(checkpoint, false);
-    return true;
-  } catch (const Error&) {
-    return false;
+    return Condition::complete;
+  } catch (const Error& error) {
+    return error.code() == ErrorCode::kBadFormat ? Condition::torn : Condition::unknown;
   }
 }
 
@@ -151,7 +164,9 @@ void CheckpointStore::prune(int64_t step, int64_t keep_last) const {
   int64_t kept = 0;
   for (const CheckpointInfo& info : checkpoints) {
     if (info.step > step) continue;
-    if (is_complete(info.path) && kept < keep_last) {
+    const Condition condition = condition_of(info.path);
+    if (condition == Condition::unknown) continue;
+    if (condition == Condition::complete && kept < keep_last) {
       ++kept;
     } else {
       remove_checkpoint(info.path);
@@ -178,6 +193,7 @@ std::optional<VerifiedCheckpoint> CheckpointStore::newest_complete() const {
     try {
       return VerifiedCheckpoint(info.path);
     } catch (const Error& error) {
+      if (error.code() != ErrorCode::kBadFormat) throw;
       log_warn("{}; skipped", error.what());
     }
   }
@@ -191,7 +207,7 @@ void CheckpointStore::clean() const {
     // Where directories cannot be swapped, replacing one moves it away first: a kill just then leaves the only copy.
     const Path original = directory_ / name.substr(1, name.find('.', 1) - 1);
     std::error_code ignored;
-    if (name.find(".old-") != name.npos && !fs::exists(original) && is_complete(path)) {
+    if (name.find(".old-") != name.npos && !fs::exists(original, ignored) && condition_of(path) != Condition::torn) {
       fs::rename(path, original, ignored);
     } else {
       fs::remove_all(path, ignored);

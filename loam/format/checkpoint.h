@@ -30,7 +30,8 @@ struct CheckpointInfo {
 
 // One that is complete: its files agree with its manifest, contents too.
 struct VerifiedCheckpoint : CheckpointInfo {
-  // Error{kBadFormat} that says what is wrong.
+  // Error{kBadFormat} that says in what way it is torn; {kUnavailable} for another version, {kInvalidArgument} for a
+  // directory named after another step, {kIo} and the like if it cannot be read.
   VerifiedCheckpoint(const Path& checkpoint);
 };
 
@@ -41,14 +42,15 @@ class CheckpointStore {
   explicit CheckpointStore(Path directory);
 
   // Temp directory, fsync, rename; a checkpoint of the same step is replaced. Then removes what `keep_last` no longer
-  // keeps: of the complete checkpoints up to `step` the newest `keep_last` stay (0 or less: all); torn ones go, later
-  // steps are not looked at. The previous ones are untouched until the new one is complete. Error{kIo} (disk full)
-  // leaves the old state.
+  // keeps: of the complete checkpoints up to `step` the newest `keep_last` stay (0 or less: all); torn ones go, those
+  // of another version or that cannot be read stay and do not count, later steps are not looked at. The previous ones
+  // are untouched until the new one is complete. Error{kIo} (disk full) leaves the old state.
   Path save(int64_t step, const std::vector<CheckpointFile>& files, const Json& state, int64_t keep_last);
 
   // All directories named step-N, complete or not, by ascending step.
   std::vector<CheckpointInfo> list() const;
-  // The newest complete one; torn ones are skipped with a warning each. nullopt if there is none.
+  // The newest complete one; torn ones are skipped with a warning each. nullopt if there is none. A newer one of
+  // which cannot be told whether it is complete (another version, a failed read) is the error of VerifiedCheckpoint.
   std::optional<VerifiedCheckpoint> newest_complete() const;
   // Removes leftovers of interrupted saves. save() does so too.
   void clean() const;
