@@ -57,9 +57,8 @@ CrossEntropy cross_entropy(const Context& ctx, const Var& hidden, const ParamRef
   }
   CrossEntropy out{Var(ctx.empty({1}, DType::f32)), ctx.empty({head.N}, DType::f32)};
 
-  const int64_t rows =
-      std::clamp<int64_t>(kLogitsBytes / 4 / std::max<int64_t>(head.V, 1), 64, std::max<int64_t>(head.N, 64));
-  const Tensor logits = ctx.empty({std::min(rows, head.N), head.V}, DType::f32, MemoryKind::workspace);
+  const int64_t rows = logits_rows(head.N, head.V);
+  const Tensor logits = ctx.empty({rows, head.V}, DType::f32, MemoryKind::workspace);
   const Tensor lse = ctx.empty({head.N}, DType::f32, MemoryKind::workspace);
   for (int64_t begin = 0; begin < head.N; begin += rows) {
     const int64_t n = std::min(rows, head.N - begin);

@@ -1,6 +1,9 @@
 // What linear_log_prob and cross_entropy share.
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
+
 #include "loam/autograd/context.h"
 #include "loam/autograd/param.h"
 
@@ -8,6 +11,14 @@ namespace loam::ops {
 
 // Bound on the logits in memory at any time, in f32; a bf16 model needs half of it again.
 inline constexpr int64_t kLogitsBytes = int64_t{64} << 20;
+
+// Rows of logits that cross_entropy makes at a time: as many as the bound allows, at least 64, in chunks of nearly
+// equal size, since a matrix product of few rows costs almost as much as one of many.
+inline int64_t logits_rows(int64_t N, int64_t V) {
+  const int64_t most = std::max<int64_t>(64, kLogitsBytes / 4 / std::max<int64_t>(V, 1));
+  const int64_t chunks = std::max<int64_t>(1, (N + most - 1) / most);
+  return (N + chunks - 1) / chunks;
+}
 
 struct Head {
   int64_t N, C, V;

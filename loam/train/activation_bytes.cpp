@@ -44,9 +44,7 @@ int64_t Trainer::activation_bytes(const TrainConfig& config) {
   // The peak is either in the loss (hidden states, their gradient, a chunk of logits and, for a narrow model, its
   // copy), or in the backward pass of the last block, where the gradient of its widest activation comes before the
   // activation goes.
-  const int64_t rows =
-      std::min(N, std::clamp<int64_t>(ops::kLogitsBytes / f32 / m.vocab_size, 64, std::max<int64_t>(N, 64)));
-  const int64_t logits = rows * m.vocab_size * (element == f32 ? f32 : f32 + element);
+  const int64_t logits = ops::logits_rows(N, m.vocab_size) * m.vocab_size * (element == f32 ? f32 : f32 + element);
   const double loss =
       static_cast<double>(N) * static_cast<double>(2 * m.dim * element + 2 * f32) + static_cast<double>(logits);
   const double backward =

@@ -63,8 +63,9 @@ namespace {
 
 using namespace loam::HWY_NAMESPACE;  // NOLINT: the vector helpers of this instruction set
 
-// A panel of B (kDepth x kNr floats) is 32 KiB for the wider instruction sets.
-constexpr int64_t kDepth = kNr <= 16 ? kBlockK : kBlockK / 2;
+// A panel of B (kDepth x kNr floats) stays in the L1 cache beside two panels of A: 32 KiB, or 24 KiB for the wider
+// instruction sets.
+constexpr int64_t kDepth = kNr <= 16 ? kBlockK : 192;
 
 // Packs rows [r, r + rows) and [k, k + depth) of an operand into panels of `width` rows.
 template <class T>
@@ -256,7 +257,7 @@ void finish_bf16(const float* from, int64_t rows, int64_t columns, int64_t from_
 }  // namespace
 
 void gemm(const ExecContext& ctx, const MatmulArgs& args) {
-  const auto [m, n] = args.c.dims<2>();
+  const int64_t m = args.c.dim(0), n = args.c.dim(1);  // plain: clang cannot share bindings with OpenMP loops
   if (m == 0 || n == 0) return;
   const int64_t k = args.a.dim(args.transpose_a ? 0 : 1);
   const bool bf16_result = args.c.dtype == DType::bf16;
@@ -303,7 +304,7 @@ void gemm(const ExecContext& ctx, const MatmulArgs& args) {
 }
 
 void skinny_gemm(const ExecContext& ctx, const MatmulArgs& args) {
-  const auto [m, n] = args.c.dims<2>();
+  const int64_t m = args.c.dim(0), n = args.c.dim(1);  // plain: clang cannot share bindings with OpenMP loops
   if (m == 0 || n == 0) return;
   const int64_t k = args.a.dim(1), w_stride = args.b.stride(0);
   const Tensor x = ctx.empty({m, k}, DType::f32, MemoryKind::workspace);
