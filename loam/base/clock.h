@@ -4,11 +4,10 @@
 
 namespace loam {
 
-// Seconds since construction or the last restart(), from the monotonic clock.
+// Seconds since construction, from the monotonic clock.
 class Stopwatch {
  public:
   double seconds() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
-  void restart() { start_ = std::chrono::steady_clock::now(); }
 
  private:
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();

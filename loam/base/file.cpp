@@ -2,14 +2,15 @@
 
 #include <fcntl.h>
 #include <glob.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <random>
 #include <system_error>
 
 #include "loam/base/error.h"
@@ -44,9 +45,10 @@ class Descriptor {
 
 // A hidden name beside `path` that no other process and no other call of this one uses.
 Path temporary_beside(const Path& path, const char* kind) {
-  static std::atomic<int> counter = 0;
-  const std::string name =
-      fmt::format(".{}.{}-{}-{}", path.filename().string(), kind, static_cast<int>(::getpid()), counter.fetch_add(1));
+  // Process ids are no names: in containers they repeat, and so would what a killed process left.
+  std::random_device random;
+  const uint64_t number = uint64_t{random()} << 32 | random();
+  const std::string name = fmt::format(".{}.{}-{}", path.filename().string(), kind, number);
   return path.parent_path() / name;
 }
 
@@ -93,6 +95,43 @@ void sync_tree(const Path& root) {
 void remove_quietly(const Path& path) {
   std::error_code ignored;
   fs::remove_all(path, ignored);
+}
+
+// Whether `name` is one that temporary_beside() gives for `path`.
+bool is_temporary_name(std::string_view name, const Path& path) {
+  const std::string front = fmt::format(".{}.tmp-", path.filename().string());
+  return name.starts_with(front) && name.find_first_not_of("0123456789-", front.size()) == name.npos;
+}
+
+// Removes the directories that processes which were killed were building for `path`: those that nobody has locked.
+void remove_abandoned(const Path& path) {
+  std::error_code ignored;
+  std::vector<Path> found;
+  for (fs::directory_iterator it(parent_of(path), ignored), end; !ignored && it != end; it.increment(ignored)) {
+    if (is_temporary_name(it->path().filename().native(), path)) found.push_back(it->path());
+  }
+  for (const Path& each : found) {
+    const Descriptor directory(::open(each.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+    if (directory.get() >= 0 && ::flock(directory.get(), LOCK_EX | LOCK_NB) == 0) remove_quietly(each);
+  }
+}
+
+// Makes a directory beside `path` and locks it against remove_abandoned(); returns the descriptor that holds the lock.
+int make_locked_directory(const Path& path, Path& made) {
+  while (true) {
+    made = temporary_beside(path, "tmp");
+    if (::mkdir(made.c_str(), 0777) != 0) fail_errno(path, "create");
+    const int fd = ::open(made.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    const int error = errno;
+    if (fd < 0 && error != ENOENT) {
+      remove_quietly(made);
+      fail_errno(path, "create", error);
+    }
+    // A file system without locks keeps what is abandoned.
+    if (fd >= 0) ::flock(fd, LOCK_SH);
+    if (fd >= 0 && fs::exists(made)) return fd;
+    if (fd >= 0) ::close(fd);  // it was removed before it was locked
+  }
 }
 
 // rename() that refuses to replace (RENAME_NOREPLACE) or swaps the two (RENAME_EXCHANGE); false if the file system has
@@ -187,11 +226,12 @@ AtomicDirectory::AtomicDirectory(Path path, bool replace)
   std::error_code error;
   fs::create_directories(parent_of(path_), error);
   if (error) fail_errno(path_, "create", error.value());
-  temporary_ = temporary_beside(path_, "tmp");
-  if (::mkdir(temporary_.c_str(), 0777) != 0) fail_errno(path_, "create");
+  remove_abandoned(path_);
+  lock_ = make_locked_directory(path_, temporary_);
 }
 
 AtomicDirectory::~AtomicDirectory() {
+  ::close(lock_);
   if (!committed_) remove_quietly(temporary_);
 }
 

@@ -44,7 +44,7 @@ class AtomicFile {
 
 // A directory that is built under a temporary name beside `path` and renamed to it by commit() (files and directory
 // fsynced). With `replace`, an existing `path` is moved away first and removed after the rename. Otherwise
-// Error{kAlreadyExists} at once.
+// Error{kAlreadyExists} at once. What killed processes left under such names is removed: a living one holds a lock.
 class AtomicDirectory {
  public:
   explicit AtomicDirectory(Path path, bool replace = false);
@@ -56,6 +56,7 @@ class AtomicDirectory {
 
  private:
   Path path_, temporary_;
+  int lock_ = -1;  // a descriptor of the directory
   bool replace_, committed_ = false;
 };
 
@@ -78,8 +79,7 @@ std::unique_ptr<ByteSource> open_input(const Path& path);
 std::string read_all(ByteSource& source);
 
 // Files named by `arguments`: a file is itself, a directory all regular files below it in byte order of their paths, a
-// pattern with * ? [ is expanded,
-// "-" stays. Error{kNotFound} for a name or pattern that matches nothing.
+// pattern with * ? [ is expanded, "-" stays. Error{kNotFound} for a name or pattern that matches nothing.
 std::vector<Path> expand_inputs(const std::vector<std::string>& arguments);
 
 // One line at a time without its "\n"; false at the end. Error{kBadFormat} for a line longer than `limit`.

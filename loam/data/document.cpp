@@ -14,67 +14,13 @@ namespace {
 
 constexpr int64_t kFreeLines = 100;     // before max_bad_share is judged
 constexpr int64_t kReportedLines = 20;  // bad lines with a warning of their own
-constexpr size_t kMaxPeek = 1 << 20;    // bytes of white space before standard input is taken for plain text
+constexpr size_t kBlock = 1 << 16;      // bytes of plain text read at once
 
 bool has_suffix(std::string_view name, std::initializer_list<std::string_view> suffixes) {
   return std::any_of(suffixes.begin(), suffixes.end(), [&](std::string_view s) { return name.ends_with(s); });
 }
 
 bool is_compressed_name(const Path& path) { return has_suffix(path.native(), {".gz", ".zst"}); }
-
-// An input with its byte order mark looked at and its bytes counted.
-class CountedSource : public ByteSource {
- public:
-  CountedSource(std::unique_ptr<ByteSource> source, int64_t& count) : source_(std::move(source)), count_(count) {
-    while (front_.size() < 4 && extend()) {
-    }
-    using namespace std::string_view_literals;
-    const std::string_view front = front_;
-    if (front.starts_with("\xFF\xFE"sv) || front.starts_with("\xFE\xFF"sv) || front.starts_with("\0\0\xFE\xFF"sv)) {
-      fail(ErrorCode::kBadFormat, "{}: begins with a UTF-16 or UTF-32 byte order mark; convert the file to UTF-8",
-           name());
-    }
-    if (front.starts_with("\xEF\xBB\xBF"sv)) begin_ = 3;
-  }
-
-  // The first byte that is not white space, which stays in the stream; 0 if there is none at hand.
-  char first_visible() {
-    size_t at = begin_;
-    do {
-      at = front_.find_first_not_of(" \t\r\n", at);
-      if (at != std::string::npos) return front_[at];
-      at = front_.size();
-    } while (front_.size() < kMaxPeek && extend());
-    return 0;
-  }
-
-  int64_t read(std::span<char> buffer) override {
-    if (begin_ == front_.size()) {
-      const int64_t got = source_->read(buffer);
-      count_ += got;
-      return got;
-    }
-    const size_t got = std::min(buffer.size(), front_.size() - begin_);
-    std::copy_n(front_.data() + begin_, got, buffer.data());
-    begin_ += got;
-    return static_cast<int64_t>(got);
-  }
-  const std::string& name() const override { return source_->name(); }
-
- private:
-  bool extend() {
-    char block[4096];
-    const int64_t got = source_->read(block);
-    front_.append(block, static_cast<size_t>(got));
-    count_ += got;
-    return got > 0;
-  }
-
-  std::unique_ptr<ByteSource> source_;
-  int64_t& count_;
-  std::string front_;  // read ahead; given out from begin_ on
-  size_t begin_ = 0;
-};
 
 }  // namespace
 
@@ -83,13 +29,15 @@ bool is_jsonl_name(const Path& path) {
   return has_suffix(plain.native(), {".jsonl", ".ndjson", ".json"});
 }
 
+bool is_jsonl(const Path& path, TextSource& opened) { return path == "-" ? opened.is_json() : is_jsonl_name(path); }
+
 struct DocumentReader::State {
   std::vector<Path> inputs;
   DocumentReaderOptions options;
   size_t next_input = 0;
   int64_t bytes_read = 0, input_bytes = 0;
 
-  std::unique_ptr<CountedSource> whole;  // one of these two is open, or none
+  std::unique_ptr<TextSource> whole;  // one of these two is open, or none
   std::optional<LineReader> lines;
   bool jsonl = false;
 
@@ -98,29 +46,42 @@ struct DocumentReader::State {
   std::string line;
   JsonLineParser parser;
 
+  void open(std::unique_ptr<TextSource> source, bool json);
   void open_next();
   bool next_whole(Document& document);
   bool next_separated(Document& document);
   bool next_json(Document& document);
   void count_bad(const std::string& problem);
+  [[noreturn]] void fail_too_long(const std::string& id) const;
 };
 
-void DocumentReader::State::open_next() {
-  const Path& path = inputs[next_input++];
-  auto source = std::make_unique<CountedSource>(open_input(path), bytes_read);
-  jsonl = path == "-" ? source->first_visible() == '{' : is_jsonl_name(path);
+void DocumentReader::State::open(std::unique_ptr<TextSource> source, bool json) {
+  source->drop_byte_order_mark();
+  jsonl = json;
   file_good = file_bad = 0;
   if (jsonl || !options.separator.empty()) {
-    lines.emplace(std::move(source));
+    lines.emplace(std::move(source), options.max_bytes);
   } else {
     whole = std::move(source);
   }
 }
 
+void DocumentReader::State::open_next() {
+  const Path& path = inputs[next_input++];
+  auto source = std::make_unique<TextSource>(open_input(path), [this](int64_t count) { bytes_read += count; });
+  const bool json = is_jsonl(path, *source);
+  open(std::move(source), json);
+}
+
 bool DocumentReader::State::next_whole(Document& document) {
   document.id = whole->name() + ":1";
   document.metadata = Json::object();
-  document.text = read_all(*whole);
+  document.text.clear();
+  std::vector<char> block(kBlock);
+  while (const int64_t got = whole->read(block)) {
+    document.text.append(block.data(), static_cast<size_t>(got));
+    if (static_cast<int64_t>(document.text.size()) > options.max_bytes) fail_too_long(document.id);
+  }
   whole.reset();
   return !document.text.empty();
 }
@@ -143,6 +104,7 @@ bool DocumentReader::State::next_separated(Document& document) {
       document.id = fmt::format("{}:{}", lines->name(), lines->line_number());
     }
     document.text += line;
+    if (static_cast<int64_t>(document.text.size()) > options.max_bytes) fail_too_long(document.id);
     begun = true;
   }
   lines.reset();
@@ -180,6 +142,12 @@ void DocumentReader::State::count_bad(const std::string& problem) {
   if (bad == kReportedLines) log_warn("further bad lines are only counted");
 }
 
+void DocumentReader::State::fail_too_long(const std::string& id) const {
+  fail(ErrorCode::kBadFormat, "{}: a document of plain text has more than {} bytes; {}", id, options.max_bytes,
+       options.separator.empty() ? "name the line that stands between documents (--doc-separator), or cut the file"
+                                 : "the line between documents does not stand often enough");
+}
+
 DocumentReader::DocumentReader(std::vector<Path> inputs, DocumentReaderOptions options)
     : state_(std::make_unique<State>()) {
   bool known = true;
@@ -192,6 +160,12 @@ DocumentReader::DocumentReader(std::vector<Path> inputs, DocumentReaderOptions o
   if (!known) state_->input_bytes = 0;
   state_->inputs = std::move(inputs);
   state_->options = std::move(options);
+}
+
+DocumentReader::DocumentReader(std::unique_ptr<TextSource> opened, bool jsonl, DocumentReaderOptions options)
+    : state_(std::make_unique<State>()) {
+  state_->options = std::move(options);
+  state_->open(std::move(opened), jsonl);
 }
 
 DocumentReader::~DocumentReader() = default;

@@ -8,6 +8,7 @@
 
 #include "loam/base/file.h"
 #include "loam/base/json.h"
+#include "loam/data/text_source.h"
 
 namespace loam {
 
@@ -19,12 +20,15 @@ struct Document {
 
 struct DocumentReaderOptions {
   std::string text_key = "text";
-  std::string separator;        // plain text: a line equal to it ends a document; empty: one document a file
-  double max_bad_share = 0.01;  // of the lines seen so far (after the first 100); more bad lines are an Error
+  std::string separator;                 // plain text: a line equal to it ends a document; empty: one document a file
+  double max_bad_share = 0.01;           // of the lines seen so far (after the first 100); more bad lines are an Error
+  int64_t max_bytes = int64_t{1} << 30;  // of one document as it lies in the input: each is held in memory whole
 };
 
 // Whether a file of this name holds one JSON object a line: .jsonl, .ndjson or .json, before .gz/.zst.
 bool is_jsonl_name(const Path& path);
+// Whether an input holds JSONL: a file by its name, standard input ("-") by its first visible byte.
+bool is_jsonl(const Path& path, TextSource& opened);
 
 // Reads documents from inputs (as open_input takes them), in order. Names ending in .jsonl, .ndjson or .json (before
 // .gz/.zst) hold one JSON object a line; others are plain text. Standard input is JSONL if its first byte that is not
@@ -38,11 +42,15 @@ bool is_jsonl_name(const Path& path);
 // Plain text: bytes are taken as they are, NUL and invalid UTF-8 too. A separator line's own line end and the one
 // before it belong to no document; a document between separators that would be empty is none.
 //
-// A UTF-8 byte order mark at the start of a file is dropped; one of UTF-16 or UTF-32 is Error{kBadFormat}.
+// A document of more than max_bytes is Error{kBadFormat}. A UTF-8 byte order mark at the start of a file is dropped;
+// one of UTF-16 or UTF-32 is Error{kBadFormat}.
 class DocumentReader {
  public:
   DocumentReader(std::vector<Path> inputs, DocumentReaderOptions options);
+  // One input that is open already; it counts its bytes itself.
+  DocumentReader(std::unique_ptr<TextSource> opened, bool jsonl, DocumentReaderOptions options);
   ~DocumentReader();
+  // Overwrites `document`; false at the end. After an Error nothing more may be read.
   bool next(Document& document);
   int64_t bad_lines() const;
   int64_t bytes_read() const;   // of decoded input

@@ -58,9 +58,9 @@ void take_member(std::string_view key, Json value, Document& document) {
 std::string parse_slowly(std::string_view line, const std::string& text_key, Document& document) {
   Json json;
   try {
-    json = Json::parse(line);
+    json = Json::parse(line, "JSON");  // the source that errors begin with
   } catch (const Error& error) {
-    return fmt::format("not JSON: {}", error.what());
+    return fmt::format("not {}", error.what());
   }
   if (!json.is_object()) return "not an object";
   const Json* text = json.find(text_key);

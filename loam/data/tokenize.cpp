@@ -26,6 +26,7 @@ struct Item {
   std::string text;
   std::vector<std::string_view> pieces;   // of text, whose ids one after the other are those of the whole
   std::vector<std::vector<int32_t>> ids;  // of the pieces
+  int64_t bytes = 0;                      // of the text, which is gone once it is encoded
   Part part = Part::train;
   uint64_t hash = 0;
 };
@@ -64,6 +65,8 @@ class ItemReader {
     return read(item);
   }
   const DocumentReader& documents() const { return reader_; }
+  // Bytes of input read since the last call.
+  int64_t take_bytes_read() { return reader_.bytes_read() - std::exchange(bytes_taken_, reader_.bytes_read()); }
 
  private:
   bool read(Item& item) {
@@ -97,7 +100,7 @@ class ItemReader {
   const TokenizeOptions& options_;
   Document document_;
   std::optional<Item> waiting_;
-  int64_t count_ = 0;
+  int64_t count_ = 0, bytes_taken_ = 0;
 };
 
 // Cuts a long text at places where the pieces have the same ids alone as together, if the tokenizer has such places.
@@ -112,11 +115,17 @@ void cut_pieces(Item& item, const Tokenizer& tokenizer) {
   }
   item.pieces.push_back(text.substr(begin));
   item.ids.resize(item.pieces.size());
+  item.bytes = static_cast<int64_t>(text.size());
 }
+
+struct Work {
+  size_t item, piece;
+  int64_t input_bytes;  // its share of what was read for the batch
+};
 
 struct Batch {
   std::vector<Item> items;
-  std::vector<std::pair<size_t, size_t>> work;  // (item, piece)
+  std::vector<Work> work;
 
   void read(ItemReader& reader, int64_t bytes, const Tokenizer& tokenizer) {
     items.clear();
@@ -126,10 +135,29 @@ struct Batch {
       bytes -= static_cast<int64_t>(item.text.size() + sizeof(Item));
       items.push_back(std::exchange(item, Item()));
     }
+    if (items.empty()) return;
+    for (Item& each : items) cut_pieces(each, tokenizer);  // only now: the texts no longer move
+    share_out(reader.take_bytes_read());
+  }
+
+  // Makes the list of work.
+  void share_out(int64_t input_bytes) {
+    int64_t text_bytes = 0;
+    for (const Item& item : items) text_bytes += item.bytes;
     for (size_t i = 0; i < items.size(); ++i) {
-      cut_pieces(items[i], tokenizer);  // only now: the texts no longer move
-      for (size_t p = 0; p < items[i].pieces.size(); ++p) work.emplace_back(i, p);
+      for (size_t p = 0; p < items[i].pieces.size(); ++p) {
+        const auto bytes = static_cast<int64_t>(items[i].pieces[p].size());
+        const double part = static_cast<double>(bytes) / static_cast<double>(text_bytes);
+        work.push_back(
+            {i, p, bytes == text_bytes ? input_bytes : static_cast<int64_t>(part * static_cast<double>(input_bytes))});
+        text_bytes -= bytes;
+        input_bytes -= work.back().input_bytes;
+      }
     }
+  }
+
+  void drop_texts() {
+    for (Item& item : items) std::string().swap(item.text);
   }
 };
 
@@ -141,16 +169,18 @@ class SplitWriter {
 
   void add(const Item& item) {
     ids_.clear();
+    size_t size = 2;
+    for (const auto& ids : item.ids) size += ids.size();
+    ids_.reserve(size);
     if (begin_ >= 0) ids_.push_back(begin_);
     for (const auto& ids : item.ids) ids_.insert(ids_.end(), ids.begin(), ids.end());
     if (begin_ != info_.end_of_text) ids_.push_back(info_.end_of_text);
-    const auto bytes = static_cast<int64_t>(item.text.size());
     if (item.hash < lowest_hash_ || count(item.part) + count(other(item.part)) == 0) {
       lowest_hash_ = item.hash;
       lowest_document_ = count(item.part);
-      lowest_bytes_ = bytes;
+      lowest_bytes_ = item.bytes;
     }
-    writer(item.part).add(ids_, bytes);
+    writer(item.part).add(ids_, item.bytes);
     ++count(item.part);
   }
 
@@ -216,7 +246,6 @@ class SplitWriter {
 // came.
 void run_pipeline(const Tokenizer& tokenizer, const TokenizeOptions& options, ItemReader& reader, SplitWriter& writer) {
   Progress progress("tokenizing", reader.documents().input_bytes(), "bytes");
-  int64_t shown = 0;
   Batch done, current, next;
   const int64_t batch_bytes = kBatchBytes * options.threads;
   current.read(reader, batch_bytes, tokenizer);
@@ -228,17 +257,18 @@ void run_pipeline(const Tokenizer& tokenizer, const TokenizeOptions& options, It
         if (!current.items.empty()) next.read(reader, batch_bytes, tokenizer);
         return;
       }
-      const auto [item, piece] = current.work[static_cast<size_t>(index - 1)];
+      const auto [item, piece, input_bytes] = current.work[static_cast<size_t>(index - 1)];
       Item& target = current.items[item];
       tokenizer.encode(target.pieces[piece], SpecialPolicy::none(), target.ids[piece]);
+      progress.advance(input_bytes);
     });
+    current.drop_texts();
     std::swap(done, current);
     std::swap(current, next);
     next.items.clear();
     next.work.clear();
-    progress.advance(reader.documents().bytes_read() - shown);
-    shown = reader.documents().bytes_read();
   }
+  progress.advance(reader.take_bytes_read());
   progress.finish();
 }
 

@@ -33,9 +33,10 @@ struct TokenizeResult {
 // is the same one, which then begins the next document (docs/decisions/0002). A document without text is left out.
 // Byte-equal for any number of threads. With val_fraction > 0 both parts are non-empty: if the hash leaves one without
 // documents, the document of lowest hash moves; a single document is cut in two at the line end nearest the fraction
-// (validation last), or at a character if it is one line. Memory: a few MB a thread, and the longest document. Errors:
-// the reader's; {kAlreadyExists} without `force`; {kInvalidArgument} for no documents, a tokenizer without end-of-text
-// token, or a fraction outside [0, 1); {kInterrupted} after Ctrl-C. Nothing is left behind.
+// (validation last), or at a character if it is one line. Memory: a few MB a thread, and about twice the longest
+// document (of JSONL four times). Errors: the reader's; {kAlreadyExists} without `force`; {kInvalidArgument} for no
+// documents, a tokenizer without end-of-text token, or a fraction outside [0, 1); {kInterrupted} after Ctrl-C. Nothing
+// is left behind; what a killed process left is removed by the next one.
 TokenizeResult tokenize_documents(const Tokenizer& tokenizer, const TokenizeOptions& options, const Path& out);
 
 }  // namespace loam

@@ -10,9 +10,9 @@
 
 namespace loam {
 
-// `path` is a tokenizer.json, a directory that holds one (or the GPT-2 pair), or a vocab.json with merges.txt beside
-// it. Error{kBadFormat} for anything that would change ids and is not supported (another model, normaliser or pattern):
-// never guessed.
+// `path` is a tokenizer.json, a directory that holds one (or the GPT-2 pair), a vocab.json with merges.txt beside it,
+// or a llama2.c file by its ending .bin. Error{kNotFound} without such a file; Error{kBadFormat} for anything that
+// would change ids and is not supported (another model, normaliser or pattern): never guessed.
 Tokenizer load_tokenizer(const Path& path);
 
 // Writes tokenizer.json, vocab.json and merges.txt into an existing directory. Hugging Face tokenizers reads the first

@@ -145,6 +145,38 @@ TEST(AtomicDirectory, ARivalThatCameFirstIsKept) {
   EXPECT_LOAM_ERROR(directory.commit(), ErrorCode::kAlreadyExists, "/out");
 }
 
+TEST(AtomicDirectory, WhatAKilledProcessLeftIsRemovedAndWhatALivingOneBuildsIsNot) {
+  const TempDir dir;
+  const Path path = dir / "out";
+  int pipe[2];
+  ASSERT_EQ(::pipe(pipe), 0);
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    AtomicDirectory directory(path);
+    std::filesystem::create_directory(directory.path() / "sub");
+    std::ofstream(directory.path() / "sub" / "a") << "1";
+    if (::write(pipe[1], "x", 1) != 1) ::_exit(1);
+    ::pause();
+  }
+  char byte;
+  ASSERT_EQ(::read(pipe[0], &byte, 1), 1);
+  std::filesystem::create_directory(dir / ".out.tmp-notes");  // another's name
+  {
+    const AtomicDirectory rival(path), other(dir / "other");
+    EXPECT_EQ(entries_in(dir.path()), 4);
+  }
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  for (const int end : pipe) ::close(end);
+  EXPECT_EQ(entries_in(dir.path()), 2);
+  const AtomicDirectory other(dir / "other");
+  EXPECT_EQ(entries_in(dir.path()), 3);
+  const AtomicDirectory again(path);
+  EXPECT_EQ(entries_in(dir.path()), 3);
+  EXPECT_TRUE(std::filesystem::exists(dir / ".out.tmp-notes"));
+}
+
 // Writes generation after generation of a directory whose two files must always agree, until it is killed. Each commit
 // puts a byte into `pipe`.
 [[noreturn]] void write_generations(const Path& path, int pipe) {

@@ -130,6 +130,10 @@ TEST_F(Documents, ABadLineIsReportedWithFileAndLine) {
   texts({path});
   const std::string said = ::testing::internal::GetCapturedStderr();
   EXPECT_NE(said.find(path.string() + ":2: bad line: 'text' is not a string"), std::string::npos) << said;
+  ::testing::internal::CaptureStderr();
+  texts({file("e.jsonl", "{\"text\":\"good\"}\n{bad\n")});
+  const std::string again = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(again.find("e.jsonl:2: bad line: not JSON: byte 1: "), std::string::npos) << again;
 }
 
 TEST_F(Documents, TooManyBadLinesAreAnError) {
@@ -174,6 +178,25 @@ TEST_F(Documents, ASeparatorLineEndsADocument) {
   EXPECT_EQ(documents[1].id, path.string() + ":7");
   EXPECT_EQ(documents[2].text, "four\r\nlast");
   EXPECT_EQ(documents[2].id, path.string() + ":10");
+}
+
+// A limit in place of unbounded memory; a document of just that size passes.
+TEST_F(Documents, DocumentsPastTheLimitAreAnError) {
+  DocumentReaderOptions options;
+  options.max_bytes = 200'000;
+  const std::string fits(200'000, 'x'), more = fits + "y";
+  const auto refused = [&](const Path& path, const std::string& message) {
+    EXPECT_LOAM_ERROR(texts({path}, options), ErrorCode::kBadFormat, message);
+  };
+  EXPECT_EQ(texts({file("a.txt", fits)}, options), Texts{fits});
+  refused(file("b.txt", more), "b.txt:1: a document of plain text has more than 200000 bytes");
+  const std::string line = "{\"text\":\"" + fits.substr(11) + "\"}";
+  EXPECT_EQ(texts({file("a.jsonl", line + "\n")}, options), Texts{fits.substr(11)});
+  refused(file("b.jsonl", line + " \n"), "b.jsonl: line 1 is longer than 200000 bytes");
+  options.separator = "--";
+  const std::string two_lines = fits.substr(0, 100'000) + "\n" + fits.substr(100'001);
+  EXPECT_EQ(texts({file("c.txt", two_lines + "\n--\n" + two_lines)}, options), (Texts{two_lines, two_lines}));
+  refused(file("d.txt", "--\n" + two_lines + "\ny\n"), "d.txt:2: a document of plain text has more than 200000 bytes");
 }
 
 TEST_F(Documents, ByteOrderMarks) {

@@ -8,7 +8,7 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace loam;
-  static const Tokenizer tokenizer(make_bpe_model({{'t', 'h'}, {256, 'e'}}, {"<|end|>"}, Pretokenizer::kGpt2));
+  static const Tokenizer tokenizer(make_bpe_model({{'t', 'h'}, {256, 'e'}}, {"<|end|>"}, {}));
   for (const IdFormat format : {IdFormat::kText, IdFormat::kU16, IdFormat::kU32}) {
     const testing::FuzzFile input(data, size);
     const std::string path = input.path();

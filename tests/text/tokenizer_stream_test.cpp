@@ -17,7 +17,7 @@ using Ids = std::vector<int32_t>;
 
 // 256 bytes, "th" = 256, "the" = 257, <|end|> = 258, no token with the id 259, the added token "xyz" = 260.
 Tokenizer small_tokenizer() {
-  BpeModel model = make_bpe_model({{'t', 'h'}, {256, 'e'}}, {"<|end|>"}, Pretokenizer::kGpt2);
+  BpeModel model = make_bpe_model({{'t', 'h'}, {256, 'e'}}, {"<|end|>"}, {});
   model.tokens.insert(model.tokens.end(), {"", "xyz"});
   model.specials.push_back({"xyz", 260, true});
   return Tokenizer(std::move(model));
