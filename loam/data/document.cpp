@@ -116,7 +116,14 @@ bool DocumentReader::State::next_json(Document& document) {
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     ++lines_seen;
     document.id = fmt::format("{}:{}", lines->name(), lines->line_number());
-    const std::string problem = parser.parse(line, options.text_key, document);
+    std::string problem = parser.parse(line, options.text_key, document);
+    if (!problem.empty() && options.pairs && parser.parse(line, "completion", document).empty()) {
+      const Json* prompt = document.metadata.find("prompt");
+      if (prompt && prompt->is_string()) {
+        document.prompt = prompt->as_string();
+        problem.clear();
+      }
+    }
     if (problem.empty()) {
       ++file_good;
       return true;
@@ -172,6 +179,7 @@ DocumentReader::~DocumentReader() = default;
 
 bool DocumentReader::next(Document& document) {
   State& s = *state_;
+  document.prompt.reset();
   while (true) {
     if (s.whole) {
       if (s.next_whole(document)) return true;

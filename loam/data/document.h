@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,12 +17,14 @@ struct Document {
   std::string id;  // "file:line" where the input gives none
   std::string text;
   Json metadata = Json::object();
+  std::optional<std::string> prompt;  // of a pair, whose completion is `text`
 };
 
 struct DocumentReaderOptions {
   std::string text_key = "text";
-  std::string separator;                 // plain text: a line equal to it ends a document; empty: one document a file
-  double max_bad_share = 0.01;           // of the lines seen so far (after the first 100); more bad lines are an Error
+  bool pairs = false;           // JSONL lines without text may hold a pair: strings under "prompt" and "completion"
+  std::string separator;        // plain text: a line equal to it ends a document; empty: one document a file
+  double max_bad_share = 0.01;  // of the lines seen so far (after the first 100); more bad lines are an Error
   int64_t max_bytes = int64_t{1} << 30;  // of one document as it lies in the input: each is held in memory whole
 };
 
