@@ -1,6 +1,7 @@
 #include "loam/base/file.h"
 
 #include <fcntl.h>
+#include <fnmatch.h>
 #include <glob.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -218,11 +219,34 @@ void AtomicFile::commit() {
   sync_directory(parent_of(path_));
 }
 
-AtomicDirectory::AtomicDirectory(Path path, bool replace)
+namespace {
+
+// Error if there is something else at `path` than a directory of entries that match one of `contents`.
+void check_contents(const Path& path, const std::vector<std::string>& contents) {
+  std::error_code error;
+  const auto status = fs::status(path, error);
+  if (!fs::exists(status)) return;
+  if (!fs::is_directory(status)) {
+    fail(ErrorCode::kAlreadyExists, "{}: is no directory; it is not replaced", path.string());
+  }
+  for (const auto& entry : fs::directory_iterator(path)) {
+    const std::string name = entry.path().filename();
+    const auto matches = [&](const std::string& pattern) { return ::fnmatch(pattern.c_str(), name.c_str(), 0) == 0; };
+    if (std::none_of(contents.begin(), contents.end(), matches)) {
+      fail(ErrorCode::kAlreadyExists, "{}: holds {}, which this command does not write; the directory is not replaced",
+           path.string(), name);
+    }
+  }
+}
+
+}  // namespace
+
+AtomicDirectory::AtomicDirectory(Path path, bool replace, const std::vector<std::string>& contents)
     : path_(without_trailing_slash(std::move(path))), replace_(replace) {
   if (!replace_ && fs::exists(fs::symlink_status(path_))) {
     fail(ErrorCode::kAlreadyExists, "{}: already exists (--force replaces it)", path_.string());
   }
+  if (replace_ && !contents.empty()) check_contents(path_, contents);
   std::error_code error;
   fs::create_directories(parent_of(path_), error);
   if (error) fail_errno(path_, "create", error.value());
@@ -282,7 +306,9 @@ void add_with_contents(const Path& path, std::vector<Path>& out) {
     return;
   }
   for (const auto& entry : entries_below(path)) {
-    if (is_file(entry)) out.push_back(entry.path());
+    const Path below = entry.path().lexically_relative(path);
+    const bool hidden = std::any_of(below.begin(), below.end(), [](const Path& p) { return p.native()[0] == '.'; });
+    if (is_file(entry) && !hidden) out.push_back(entry.path());
   }
 }
 

@@ -43,11 +43,13 @@ class AtomicFile {
 };
 
 // A directory that is built under a temporary name beside `path` and renamed to it by commit() (files and directory
-// fsynced). With `replace`, an existing `path` is moved away first and removed after the rename. Otherwise
-// Error{kAlreadyExists} at once. What killed processes left under such names is removed: a living one holds a lock.
+// fsynced). With `replace`, an existing `path` is moved away first and removed after the rename; where `contents` is
+// given, only a directory whose entries all match one of these patterns (of the shell), so that nothing of the user's
+// is lost. Otherwise Error{kAlreadyExists} at once. What killed processes left under such names is removed: a living
+// one holds a lock.
 class AtomicDirectory {
  public:
-  explicit AtomicDirectory(Path path, bool replace = false);
+  explicit AtomicDirectory(Path path, bool replace = false, const std::vector<std::string>& contents = {});
   ~AtomicDirectory();  // removes what was not committed
   AtomicDirectory(const AtomicDirectory&) = delete;
   AtomicDirectory& operator=(const AtomicDirectory&) = delete;
@@ -78,8 +80,9 @@ std::unique_ptr<ByteSource> open_input(const Path& path);
 // The rest of a source, for inputs that fit in memory.
 std::string read_all(ByteSource& source);
 
-// Files named by `arguments`: a file is itself, a directory all regular files below it in byte order of their paths, a
-// pattern with * ? [ is expanded, "-" stays. Error{kNotFound} for a name or pattern that matches nothing.
+// Files named by `arguments`: a file is itself, a directory all regular files below it in byte order of their paths but
+// those with a name, or in a directory, that begins with a dot, a pattern with * ? [ is expanded, "-" stays.
+// Error{kNotFound} for a name or pattern that matches nothing.
 std::vector<Path> expand_inputs(const std::vector<std::string>& arguments);
 
 // One line at a time without its "\n"; false at the end. Error{kBadFormat} for a line longer than `limit`.

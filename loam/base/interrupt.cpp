@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 
 #include "loam/base/error.h"
 
@@ -16,7 +17,10 @@ std::atomic<bool> flag = false;
 static_assert(std::atomic<bool>::is_always_lock_free, "used in a signal handler");
 
 int scopes = 0;  // scopes nest; the outermost one installs and restores
-struct sigaction old_interrupt, old_terminate;
+// Besides Ctrl-C and the polite end: a terminal that has gone away, and what a batch system sends before its time
+// limit.
+constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
+struct sigaction old_actions[std::size(kSignals)], old_file_size;
 
 std::atomic<const char*> notice = nullptr;
 
@@ -35,14 +39,20 @@ InterruptScope::InterruptScope() {
   action.sa_handler = on_signal;
   sigemptyset(&action.sa_mask);
   action.sa_flags = 0;  // no SA_RESTART: a read of standard input must end when the user presses Ctrl-C
-  sigaction(SIGINT, &action, &old_interrupt);
-  sigaction(SIGTERM, &action, &old_terminate);
+  for (size_t i = 0; i < std::size(kSignals); ++i) {
+    sigaction(kSignals[i], &action, &old_actions[i]);
+    // nohup has it ignored, and it stays so.
+    if (kSignals[i] == SIGHUP && old_actions[i].sa_handler == SIG_IGN) sigaction(SIGHUP, &old_actions[i], nullptr);
+  }
+  // A file that grows over a limit then is a failed write, like a full disk.
+  action.sa_handler = SIG_IGN;
+  sigaction(SIGXFSZ, &action, &old_file_size);
 }
 
 InterruptScope::~InterruptScope() {
   if (--scopes > 0) return;
-  sigaction(SIGINT, &old_interrupt, nullptr);
-  sigaction(SIGTERM, &old_terminate, nullptr);
+  for (size_t i = 0; i < std::size(kSignals); ++i) sigaction(kSignals[i], &old_actions[i], nullptr);
+  sigaction(SIGXFSZ, &old_file_size, nullptr);
 }
 
 // On a terminal a progress bar may stand on the line.

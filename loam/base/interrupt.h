@@ -1,12 +1,13 @@
-// Ctrl-C and SIGTERM as a flag that long loops look at.
+// Ctrl-C, SIGTERM and the like as a flag that long loops look at.
 #pragma once
 
 #include <string>
 
 namespace loam {
 
-// Installs handlers for SIGINT and SIGTERM while it lives. The first signal sets the flag; a second one ends the
-// process at once with the usual status (128 + signal).
+// Installs handlers for SIGINT, SIGTERM, SIGHUP (unless it is ignored) and SIGUSR1 while it lives. The first signal sets
+// the flag; a second one ends the process at once with the usual status (128 + signal). SIGXFSZ is ignored: a file over
+// the size limit then is a failed write.
 class InterruptScope {
  public:
   InterruptScope();

@@ -286,7 +286,7 @@ TokenizeResult tokenize_documents(const Tokenizer& tokenizer, const TokenizeOpti
   info.end_of_text = tokenizer.end_of_text_id();
 
   ItemReader reader(options);
-  AtomicDirectory directory(out, options.force);
+  AtomicDirectory directory(out, options.force, {"train", "val", "tokenizer.json"});
   TokenizeResult result;
   {
     SplitWriter writer(directory.path(), info, tokenizer.bos_id(), options.val_fraction > 0);

@@ -137,6 +137,24 @@ TEST(AtomicDirectory, ReplacesOnlyWhenAsked) {
   EXPECT_EQ(entries_in(dir.path()), 1);
 }
 
+TEST(AtomicDirectory, ReplacesNothingThatIsNotItsOwn) {
+  const testing::TempDir dir;
+  const std::vector<std::string> contents{"model*.safetensors", "config.json"};
+  std::filesystem::create_directory(dir / "out");
+  write_file_atomic(dir / "out" / "config.json", "old");
+  write_file_atomic(dir / "out" / "thesis.tex", "mine");
+  EXPECT_LOAM_ERROR(AtomicDirectory(dir / "out", true, contents), ErrorCode::kAlreadyExists, "out: holds thesis.tex");
+  EXPECT_EQ(read_file(dir / "out" / "thesis.tex"), "mine");
+  EXPECT_LOAM_ERROR(AtomicDirectory(dir / "out" / "thesis.tex", true, contents), ErrorCode::kAlreadyExists,
+                    "is no directory");
+  std::filesystem::rename(dir / "out" / "thesis.tex", dir / "out" / "model-00001-of-00002.safetensors");
+  {
+    AtomicDirectory directory(dir / "out", true, contents);
+    directory.commit();
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(dir / "out"));
+}
+
 TEST(AtomicDirectory, ARivalThatCameFirstIsKept) {
   const TempDir dir;
   const Path path = dir / "out";

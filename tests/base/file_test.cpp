@@ -71,6 +71,16 @@ TEST(ExpandInputs, FilesDirectoriesAndPatterns) {
   EXPECT_EQ(expand_inputs({"-"}), (std::vector<Path>{"-"}));
 }
 
+TEST(ExpandInputs, HiddenNamesInADirectoryAreNotMeant) {
+  const testing::TempDir dir;
+  for (const char* name : {".in/a.txt", ".in/.b.txt", ".in/.git/c.txt"}) {
+    std::filesystem::create_directories((dir / name).parent_path());
+    write_file_atomic(dir / name, "x");
+  }
+  EXPECT_EQ(expand_inputs({(dir / ".in").string()}), (std::vector<Path>{dir / ".in" / "a.txt"}));
+  EXPECT_EQ(expand_inputs({(dir / ".in" / ".b.txt").string()}), (std::vector<Path>{dir / ".in" / ".b.txt"}));
+}
+
 TEST(ExpandInputs, WhatMatchesNothingIsAnError) {
   const TempDir dir;
   std::filesystem::create_directory(dir / "empty");

@@ -10,7 +10,7 @@ namespace {
 
 TEST(Interrupt, FirstSignalSetsTheFlag) {
   const InterruptScope scope;
-  for (const int signal : {SIGINT, SIGTERM}) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) {
     clear_interrupt();
     EXPECT_FALSE(interrupted());
     EXPECT_NO_THROW(check_interrupt());
