@@ -95,6 +95,7 @@ void GradientSlots::open(const Context& ctx, int32_t index) {
   for (int32_t part : r.parts) covered += region(part).shape.product();
   if (covered == r.shape.product()) {
     r.fill = Fill::some;
+    r.tiles = r.parts.size();
   } else {
     complete(ctx, index);
   }
@@ -105,7 +106,7 @@ void GradientSlots::complete(const Context& ctx, int32_t index) {
   Region& r = region(index);
   if (r.fill == Fill::none) ctx.kernels->fill(ctx, {memory(index), 0.0f});
   if (r.fill == Fill::some) {
-    for (int32_t part : r.parts) complete(ctx, part);
+    for (size_t i = 0; i < r.tiles; ++i) complete(ctx, r.parts[i]);
   }
   r.fill = Fill::all;
 }
@@ -118,7 +119,10 @@ GradTarget GradientSlots::target(const Context& ctx, int32_t id) {
   std::vector<int32_t> outer;
   for (int32_t at = r.parent; at >= 0; at = region(at).parent) outer.push_back(at);
   for (auto at = outer.rbegin(); at != outer.rend() && !written; ++at) {
-    if (region(*at).fill == Fill::none) open(ctx, *at);
+    const Region& o = region(*at);
+    if (o.fill == Fill::none) open(ctx, *at);
+    // A part that came later lies across the others.
+    if (o.fill == Fill::some && o.parts.size() > o.tiles) complete(ctx, *at);
     written = region(*at).fill == Fill::all;
   }
   if (!written && r.fill == Fill::some) complete(ctx, v.region);

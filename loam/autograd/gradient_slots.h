@@ -42,7 +42,7 @@ class GradientSlots {
   void finish(const Context& ctx);
 
  private:
-  enum class Fill : uint8_t { none, some, all };  // some: its parts know
+  enum class Fill : uint8_t { none, some, all };  // some: its first `tiles` parts know
 
   struct Region {
     int32_t parent = -1, root = -1;
@@ -52,7 +52,8 @@ class GradientSlots {
     Fill fill = Fill::none;
     bool leaf = false;
     std::vector<int32_t> parts;
-    Tensor gradient;  // of roots only
+    size_t tiles = 0;  // parts at the time it was opened, which cover it; a segment run again may add others
+    Tensor gradient;   // of roots only
   };
   struct Value {
     int32_t region = -1;

@@ -1,5 +1,5 @@
 // Activation checkpointing: Chen, Xu, Zhang and Guestrin 2016, "Training deep nets with sublinear memory cost".
-// Segments nest.
+// Segments nest. For models whose activations do not fit; no module of loam/nn uses it by itself.
 #pragma once
 
 #include <functional>

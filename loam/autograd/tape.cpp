@@ -123,7 +123,7 @@ struct Tape::State {
   std::vector<Entry> kept;     // have run their first half
   std::map<std::pair<ParamSource*, int32_t>, int64_t> uses;
   std::function<void(const ParamRef&)> hook;
-  bool last_micro_batch = true;
+  std::function<void()> before_node;
 
   bool dry = false;            // a segment runs for its values
   std::vector<ParamRef> seen;  // parameters used in the dry run
@@ -150,7 +150,7 @@ struct Tape::State {
         fail(ErrorCode::kInternal, "tape: more gradients than uses of {}", p.source->name(p.index));
       if (--use->second > 0) continue;
       uses.erase(use);
-      if (last_micro_batch && hook) hook(p);
+      if (hook) hook(p);
     }
   }
 
@@ -209,8 +209,8 @@ struct Tape::State {
   }
 
   void walk(const Context& ctx, Tape* tape, const BackwardOptions& options) {
-    last_micro_batch = options.last_micro_batch;
     while (!entries.empty()) {
+      if (before_node) before_node();
       Entry e = std::move(entries.back());
       entries.pop_back();
       bool reached = false;
@@ -264,6 +264,7 @@ bool Tape::keeps() const { return !state_->dry; }
 void Tape::record(std::unique_ptr<Node> node, std::span<const Var> inputs, std::span<Var* const> outputs,
                   std::span<const ParamRef> params) {
   State& s = *state_;
+  if (s.before_node) s.before_node();
   bool wanted = false;
   std::vector<int32_t> input_ids, output_ids;
   for (const Var& input : inputs) {
@@ -357,6 +358,8 @@ void Tape::backward_weights(const Context& ctx) {
 }
 
 void Tape::on_param_ready(std::function<void(const ParamRef&)> hook) { state_->hook = std::move(hook); }
+
+void Tape::before_node(std::function<void()> hook) { state_->before_node = std::move(hook); }
 
 int64_t Tape::saved_bytes() const {
   std::unordered_set<const Storage*> seen;

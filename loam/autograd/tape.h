@@ -43,13 +43,14 @@ class Tape {
               std::span<const ParamRef> params = {});
 
   // A value that is a part of `parent` (a strided view of it): its gradient is the same part of the parent's gradient,
-  // so that nothing is copied when a fused projection is split. REQUIRES: parts taken of one parent are equal or do not
-  // overlap. Parts that receive no gradient count as zero.
+  // so that nothing is copied when a fused projection is split. REQUIRES: the different parts taken of one parent at a
+  // time (by one op) do not overlap. Parts that receive no gradient count as zero.
   Var part(const Var& parent, const Tensor& view);
 
   struct BackwardOptions {
-    bool last_micro_batch = true;   // parameters are reported ready only then
-    bool keep_weight_half = false;  // run only backward_input now; backward_weights() runs the rest
+    // Run only backward_input now; backward_weights() runs the rest. For stages of a pipeline, which send the gradient
+    // of their input first.
+    bool keep_weight_half = false;
   };
   // Seeds the gradient of the scalar `root` (one f32 element) with 1 and runs all nodes in reverse. Each node, and what
   // it saved, is freed once it has run. Error{kInvalidArgument} if root is not on the tape or not a scalar.
@@ -67,16 +68,21 @@ class Tape {
   // work of its backward pass in forward asks first.
   bool keeps() const;
 
-  // Called once for each trainable parameter when all its uses recorded on this tape have put in their gradient, in the
-  // last micro-batch.
+  // Called once for each trainable parameter when all its uses recorded on this tape have put in their gradient: for
+  // gradients that are sent while backward still runs. When gradients are accumulated it belongs on the last tape
+  // alone.
   void on_param_ready(std::function<void(const ParamRef&)> hook);
 
-  // Bytes of distinct storages that nodes keep for backward, and a walk over them.
+  // Called before each op is recorded, in forward and when a segment runs again, and before each node runs in backward.
+  // What it throws passes through: a way to give up.
+  void before_node(std::function<void()> hook);
+
+  // Bytes of distinct storages that nodes keep for backward, and a walk over them: for tests and accounts of memory.
   int64_t saved_bytes() const;
   void visit_saved(
       const std::function<void(const char* node, std::string_view what, const Tensor& tensor)>& visit) const;
   int64_t size() const;  // nodes recorded and not yet run
-  // Forgets all values, nodes and gradients; the hook stays.
+  // Forgets all values, nodes and gradients; the hooks stay.
   void clear();
 
  private:

@@ -27,7 +27,6 @@ struct StepState {
   float beta2_correction = 1;  // 1 - beta2^t
   float gradient_scale = 1;    // clipping, and the inverse of a loss scale
   int32_t skip = 0;            // not 0: the step is bad (non-finite gradients); the optimizer changes nothing
-  int32_t step = 0;
 };
 
 struct ExecContext {

@@ -5,11 +5,11 @@
 
 namespace loam {
 
-// out[0] += sum of x^2, in f64 chunks of a fixed size added in order: the same bits for any number of threads. A
-// non-finite x makes out non-finite.
+// *out += sum of x^2, in f64 chunks of a fixed size added in order: the same bits for any number of threads. A
+// non-finite x makes out non-finite; no sum of finite x does.
 struct SumSquaresArgs {
-  View x;    // [n], f32 or bf16
-  View out;  // [1], f32
+  View x;       // [n], f32 or bf16
+  double* out;  // in the device's memory
 };
 
 // AdamW, Loshchilov and Hutter 2019, in torch's form. With g = gradient * step.gradient_scale and lr =

@@ -42,15 +42,14 @@ Adamw::Adamw(const ExecContext& ctx, std::vector<OptimGroup> groups, const Optim
   }
 }
 
-void Adamw::prepare_step(StepState& state, double learning_rate, int64_t step) const {
-  const double t = static_cast<double>(step) + 1;
+void Adamw::prepare_step(StepState& state, double learning_rate, int64_t updates) const {
+  const double t = static_cast<double>(updates) + 1;
   state.learning_rate = static_cast<float>(learning_rate);
   // In double: 1 - beta^t loses all digits of a float when beta is near 1.
   state.beta1_correction = static_cast<float>(1 - std::pow(config_.beta1, t));
   state.beta2_correction = static_cast<float>(1 - std::pow(config_.beta2, t));
   state.gradient_scale = 1;
   state.skip = 0;
-  state.step = static_cast<int32_t>(step);
 }
 
 void Adamw::step(const ExecContext& ctx) {
@@ -80,14 +79,15 @@ void Adamw::masters_to_weights(const ExecContext& ctx) {
   }
 }
 
-float clip_gradients(const ExecContext& ctx, const std::vector<OptimGroup>& groups, double max_norm, StepState& state) {
-  const Tensor sum = zeros(ctx, {1}, MemoryKind::workspace);
-  for (const OptimGroup& group : groups) ctx.kernels->sum_squares(ctx, {.x = group.gradient, .out = sum});
-  const float norm = std::sqrt(*sum.data<float>());
+double clip_gradients(const ExecContext& ctx, const std::vector<OptimGroup>& groups, double max_norm,
+                      StepState& state) {
+  double sum = 0;
+  for (const OptimGroup& group : groups) ctx.kernels->sum_squares(ctx, {.x = group.gradient, .out = &sum});
+  const double norm = std::sqrt(sum);
   if (!std::isfinite(norm)) {
     state.skip = 1;
   } else if (max_norm > 0) {
-    state.gradient_scale *= static_cast<float>(std::min(1.0, max_norm / (static_cast<double>(norm) + 1e-6)));
+    state.gradient_scale *= static_cast<float>(std::min(1.0, max_norm / (norm + 1e-6)));
   }
   return norm;
 }

@@ -30,9 +30,9 @@ class Adamw {
   // One step with the gradients that are there. `ctx.step` must point to this step's StepState (prepare_step, then
   // clipping).
   void step(const ExecContext& ctx);
-  // For optimizer step `step` (0, 1, ...): sets learning rate, bias corrections for t = step + 1, gradient_scale 1 and
-  // skip 0.
-  void prepare_step(StepState& state, double learning_rate, int64_t step) const;
+  // For the step after `updates` (0, 1, ...) that were not skipped: sets learning rate, bias corrections for t =
+  // updates + 1, gradient_scale 1 and skip 0.
+  void prepare_step(StepState& state, double learning_rate, int64_t updates) const;
 
   const std::vector<OptimGroup>& groups() const { return groups_; }
   const Tensor& master(size_t group) const { return masters_[group]; }  // [n] f32
@@ -47,8 +47,8 @@ class Adamw {
   std::vector<Tensor> masters_, m_, v_;
 };
 
-// The global L2 norm of all groups' gradients, and clipping by it: state.gradient_scale *= min(1, max_norm / (norm +
-// 1e-6)), and state.skip = 1 if the norm is not finite. max_norm 0: only the finite check.
-float clip_gradients(const ExecContext& ctx, const std::vector<OptimGroup>& groups, double max_norm, StepState& state);
+// The global L2 norm of all groups' gradients, in f64, and clipping by it: state.gradient_scale *= min(1, max_norm /
+// (norm + 1e-6)), and state.skip = 1 if the norm is not finite. max_norm 0: only the finite check.
+double clip_gradients(const ExecContext& ctx, const std::vector<OptimGroup>& groups, double max_norm, StepState& state);
 
 }  // namespace loam

@@ -1,6 +1,10 @@
 #include "loam/train/metrics.h"
 
+#include <unistd.h>
+
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <set>
 
 #include "loam/base/error.h"
@@ -94,7 +98,8 @@ MetricsLog::MetricsLog(const Path& run_directory, int64_t resume_step) : state_(
     if (kept != text) write_file_atomic(state_->path, kept);
   }
   state_->file = std::fopen(state_->path.c_str(), "abe");
-  if (!state_->file) fail(ErrorCode::kIo, "{}: cannot open for writing", state_->path.string());
+  if (!state_->file) fail(ErrorCode::kIo, "{}: cannot open: {}", state_->path.string(), std::strerror(errno));
+  sync_directory(run_directory);
   // A kill may have come between the two files: what they say of the step to go on from is said again.
   state_->tensorboard = std::make_unique<TensorboardWriter>(run_directory, resume_step);
   for (const Json& record : records) {
@@ -112,13 +117,28 @@ void MetricsLog::write(const Json& record) {
   const std::string line = record.dump() + "\n";
   // A whole line at once and flushed: a kill tears at most the last one.
   if (std::fwrite(line.data(), 1, line.size(), state_->file) != line.size() || std::fflush(state_->file) != 0) {
-    fail(ErrorCode::kIo, "{}: cannot write", state_->path.string());
+    fail(ErrorCode::kIo, "{}: cannot write: {}", state_->path.string(), std::strerror(errno));
   }
   state_->remember(record);
   state_->add_to_tensorboard(record);
 }
 
+void MetricsLog::sync() {
+  if (::fsync(::fileno(state_->file)) != 0) {
+    fail(ErrorCode::kIo, "{}: cannot sync: {}", state_->path.string(), std::strerror(errno));
+  }
+}
+
 bool MetricsLog::has(const std::string& kind, int64_t step) const { return state_->seen.contains({kind, step}); }
+
+bool MetricsLog::has(const Path& run_directory, const std::string& kind, int64_t step) {
+  State state;
+  state.path = run_directory / "metrics.jsonl";
+  if (!std::filesystem::exists(state.path)) return false;
+  std::string kept;
+  state.kept_records(read_file(state.path), step, kept);
+  return state.seen.contains({kind, step});
+}
 
 void MetricsLog::plot() const {
   if (state_->train.points.empty() && state_->val.points.empty()) return;

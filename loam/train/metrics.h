@@ -20,8 +20,12 @@ class MetricsLog {
   MetricsLog(const Path& run_directory, int64_t resume_step);
   ~MetricsLog();
   void write(const Json& record);
+  // Returns when what was written will survive a crash of the machine.
+  void sync();
   // Whether there is a record of this kind and step.
   bool has(const std::string& kind, int64_t step) const;
+  // The same of a run that is not opened; writes nothing.
+  static bool has(const Path& run_directory, const std::string& kind, int64_t step);
   // Draws loss.png from all records (training loss, validation loss against the step). Without gnuplot: one warning, no
   // picture.
   void plot() const;

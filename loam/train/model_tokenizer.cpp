@@ -16,15 +16,21 @@ Json text_of(const Json& tokenizer, int32_t id) {
   return {};
 }
 
-// The id that a template puts in front of every text, or -1.
-int32_t begin_of(const Json& tokenizer) {
-  const Json* post = tokenizer.find("post_processor");
-  const Json* single = post && post->is_object() ? post->find("single") : nullptr;
-  if (!single || single->as_array().empty()) return -1;
-  const Json* special = single->as_array()[0].find("SpecialToken");
-  if (!special) return -1;
+// The id that a post-processor, or the last one of several that does so, puts in front of every text; -1 for none.
+int32_t begin_of(const Json& post) {
+  if (!post.is_object()) return -1;
+  int32_t begin = -1;
+  if (const Json* steps = post.find("processors")) {
+    for (const Json& step : steps->as_array()) {
+      if (const int32_t id = begin_of(step); id >= 0) begin = id;
+    }
+  }
+  const Json* single = post.find("single");
+  const Json* first = single && single->is_array() && !single->as_array().empty() ? &single->as_array()[0] : nullptr;
+  const Json* special = first ? first->find("SpecialToken") : nullptr;
+  if (!special || !special->is_object()) return begin;
   return static_cast<int32_t>(
-      post->at("special_tokens").at(special->at("id").as_string()).at("ids").as_array().at(0).as_int());
+      post.at("special_tokens").at(special->at("id").as_string()).at("ids").as_array().at(0).as_int());
 }
 
 Json config_of(const Json& tokenizer, int32_t begin_id, int32_t end_id, int64_t context_length) {
@@ -51,7 +57,8 @@ int32_t write_model_tokenizer(const Path& data, const Path& directory, const Mod
   write_file_atomic(directory / "tokenizer.json", text);
   try {
     const Json tokenizer = Json::parse(text, source.string());
-    const int32_t begin = begin_of(tokenizer), begin_id = begin >= 0 ? begin : model.bos_id;
+    const Json* post = tokenizer.find("post_processor");
+    const int32_t begin = post ? begin_of(*post) : -1, begin_id = begin >= 0 ? begin : model.bos_id;
     const int32_t end_id = model.eos_ids.empty() ? -1 : model.eos_ids[0];
     const Json config = config_of(tokenizer, begin_id, end_id, model.config().context_length);
     write_file_atomic(directory / "tokenizer_config.json", config.dump(2) + "\n");

@@ -37,9 +37,22 @@ TokenSets open_token_sets(const Path& data) {
 
 bool is_due(int64_t step, int64_t every, int64_t last) { return step == last || (every > 0 && step % every == 0); }
 
+// Whether a call would only write again what is there.
+bool is_finished(const Trainer& trainer, const RunOptions& options, const CheckpointInfo& start, bool validates) {
+  const TrainConfig& config = trainer.config();
+  const int64_t step = trainer.steps_done();
+  if (step < config.steps || !has_model_of(options.out, start)) return false;
+  const auto missing = [&](const char* kind, int64_t every) {
+    return is_due(step, every, config.steps) && !MetricsLog::has(options.out, kind, step);
+  };
+  return !(validates && missing("val", config.val_every)) &&
+         !(config.sample_every > 0 && options.sample && missing("sample", config.sample_every));
+}
+
 class Run {
  public:
-  Run(const ExecContext& ctx, Trainer& trainer, const RunOptions& options, const Path& data, double earlier_seconds)
+  Run(const ExecContext& ctx, Trainer& trainer, const RunOptions& options, const Path& data, double earlier_seconds,
+      const Path& start)
       : ctx_(ctx),
         trainer_(trainer),
         config_(trainer.config()),
@@ -51,7 +64,8 @@ class Run {
         peak_rate_(measure_matmul_rate(ctx, config_.dtype)),
         store_(options.out / "checkpoints"),
         metrics_(options.out, first_step_),
-        saved_step_(first_step_) {
+        saved_step_(first_step_),
+        saved_(start) {
     ctx.arena->reset_peak();
   }
 
@@ -102,9 +116,14 @@ class Run {
 
   void train_step(Progress& progress) {
     const Stopwatch watch;
+    std::optional<Stopwatch> waiting;  // since the interrupt
     const StepResult result = trainer_.step([&](int64_t done, int64_t all) {
-      return interrupted() && watch.seconds() / static_cast<double>(done) * static_cast<double>(all - done) > kPatience;
+      if (!interrupted()) return false;
+      if (!waiting) waiting.emplace();
+      const double rate = static_cast<double>(done) / watch.seconds();
+      return waiting->seconds() > kPatience || (done > 0 && static_cast<double>(all - done) / rate > kPatience);
     });
+    if (result.loss && !std::isfinite(*result.loss)) stop_at(result);
     if (result.abandoned) return log_info("step {} is given up: it would take long", result.step + 1);
     const double step_seconds = watch.seconds();
     life_seconds_ += step_seconds;
@@ -119,26 +138,41 @@ class Run {
     evaluate();
   }
 
+  int64_t first_sample(int64_t step) const { return config_.overfit_one_batch ? 0 : (step - 1) * config_.batch; }
+
+  std::string place_of(int64_t step) const {
+    const int64_t first = first_sample(step);
+    return fmt::format("step {} (samples {} to {})", step, first, first + config_.batch - 1);
+  }
+
+  // The state as it stands is good: it is saved, so that the same command tries again from here.
+  [[noreturn]] void stop(int64_t step, const std::string& reason, const std::string& message) {
+    if (trainer_.steps_done() > saved_step_) save();
+    Json stopped = record("stopped");
+    stopped["reason"] = reason;
+    stopped["first_sample"] = first_sample(step);
+    stopped["samples"] = config_.batch;
+    metrics_.write(stopped);
+    fail(ErrorCode::kInvalidArgument, "{}: {}; training stops. {}", place_of(step), message,
+         saved_.empty() ? "There is no checkpoint yet" : "The last good checkpoint is " + saved_.string());
+  }
+
+  // A loss that is not finite: the step changed nothing.
+  [[noreturn]] void stop_at(const StepResult& result) {
+    stop(result.step + 1, "the loss is not finite",
+         fmt::format("the loss is {}, at learning rate {:.3g}, gradient norm {}", *result.loss, result.learning_rate,
+                     *result.grad_norm));
+  }
+
   void check_step(const StepResult& result) {
-    const int64_t first = config_.overfit_one_batch ? 0 : (result.step - 1) * config_.batch;
-    const std::string where = fmt::format("step {} (samples {} to {})", result.step, first, first + config_.batch - 1);
-    if (result.loss && !std::isfinite(*result.loss)) {
-      Json stop = record("stopped");
-      stop["reason"] = "the loss is not finite";
-      stop["first_sample"] = first;
-      stop["samples"] = config_.batch;
-      metrics_.write(stop);
-      const auto last = store_.newest_complete();
-      fail(ErrorCode::kInvalidArgument,
-           "{}: the loss is {}, at learning rate {:.3g}, gradient norm {}; training stops. {}", where, *result.loss,
-           result.learning_rate, *result.grad_norm,
-           last ? "The last good checkpoint is " + last->path.string() : "There is no checkpoint yet");
-    }
     skipped_ = result.skipped ? skipped_ + 1 : 0;
     if (!result.skipped) return;
-    log_warn("{}: {}; the step changes nothing", where,
+    log_warn("{}: {}; the step changes nothing", place_of(result.step),
              result.targets == 0 ? "no target to learn" : "the gradient is not finite");
-    LOAM_CHECK(skipped_ < kMaxSkippedSteps, "{}: {} steps in a row changed nothing; training stops", where, skipped_);
+    if (skipped_ == kMaxSkippedSteps) {
+      const std::string what = fmt::format("{} steps in a row changed nothing", skipped_);
+      stop(result.step, what, what);
+    }
   }
 
   void log_step(const StepResult& result, Progress& progress) {
@@ -176,9 +210,10 @@ class Run {
     Json words = Json::array();
     for (const std::string& word : options_.command_line) words.push_back(word);
     extra["command"] = words;
-    const Path path = trainer_.save(store_, extra);
+    metrics_.sync();  // what a checkpoint goes on from must not be missing in the curve
+    saved_ = trainer_.save(store_, extra);
     saved_step_ = trainer_.steps_done();
-    log_debug("saved {}", path.string());
+    log_debug("saved {}", saved_.string());
   }
 
   // Validation and sample of this step, if they are due and not there yet. What an interrupt cuts short is made when
@@ -240,6 +275,7 @@ class Run {
   MetricsLog metrics_;
   Stopwatch watch_;
   int64_t saved_step_ = 0;
+  Path saved_;  // the checkpoint of saved_step_; empty for none
   int skipped_ = 0;
   bool cut_short_ = false;  // a validation or sample, by an interrupt
   double life_seconds_ = 0, life_tokens_ = 0, interval_seconds_ = 0;
@@ -263,10 +299,17 @@ RunSummary run_training(const ExecContext& ctx, const TrainConfig& config, const
     const Json extra = trainer.load(*start, options.allow_changed_config);
     if (const Json* seconds = extra.find("seconds")) earlier_seconds = seconds->as_double();
   }
+  if (start && !options.force && is_finished(trainer, options, *start, sets.val != nullptr)) {
+    log_info("nothing is left to do: {} has its {} steps and their model", options.out.string(), config.steps);
+    RunSummary done;
+    done.steps = trainer.steps_done();
+    done.seconds = earlier_seconds;
+    return done;
+  }
   // Up to here nothing was written but the lock.
   prepare_run_directory(options, start);
   write_file_atomic(options.out / "config.json", config_to_json(trainer.config()).dump(2) + "\n");
-  return Run(ctx, trainer, options, data, earlier_seconds)();
+  return Run(ctx, trainer, options, data, earlier_seconds, start ? start->path : Path())();
 }
 
 }  // namespace loam

@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 
 #include "loam/train/model_tokenizer.h"
 
@@ -27,25 +29,40 @@ bool is_leftover(const std::string& name) {
   return name.starts_with('.') && end != name.npos && is_output_of_run(name.substr(1, end - 1));
 }
 
+// config.json goes last: a kill in between leaves a directory that is still known as a run's.
 void remove_entries(const Path& directory, bool (*doomed)(const std::string& name)) {
   std::vector<Path> paths;
   for (const auto& entry : fs::directory_iterator(directory)) {
     if (doomed(entry.path().filename().string())) paths.push_back(entry.path());
   }
+  std::stable_partition(paths.begin(), paths.end(), [](const Path& path) { return path.filename() != "config.json"; });
   for (const Path& path : paths) fs::remove_all(path);
 }
 
 enum class Contents { nothing, run, other };
 
-// A run writes config.json before anything else. Another program's file of that name has keys that are no settings.
+Json read_config_file(const Path& path) { return Json::parse(read_file(path, int64_t{1} << 24), path.string()); }
+
+// A run writes config.json before anything else. Another program's file of that name has another shape.
 bool is_training_config(const Path& path) {
   try {
-    const Json json = Json::parse(read_file(path, int64_t{1} << 24), path.string());
+    const Json json = read_config_file(path);
+    const Json *optimizer = json.is_object() ? json.find("optimizer") : nullptr,
+               *model = json.is_object() ? json.find("model") : nullptr;
+    return optimizer && optimizer->is_object() && model && model->is_object();
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::kBadFormat) return false;
+    throw;
+  }
+}
+
+// A run of another version may have settings that this program does not know.
+void check_config_file(const Path& path) {
+  try {
     TrainConfig config;
-    config_from_json(config, json);
-    return json.find("optimizer") && json.find("model");
-  } catch (const Error&) {
-    return false;
+    config_from_json(config, read_config_file(path));
+  } catch (const Error& error) {
+    fail(ErrorCode::kBadFormat, "{}: {}", path.string(), error.what());
   }
 }
 
@@ -101,6 +118,7 @@ std::optional<VerifiedCheckpoint> find_start(const RunOptions& options) {
   if (contents == Contents::other) {
     fail(ErrorCode::kAlreadyExists, "{} is not empty and holds no run of loam", options.out.string());
   }
+  if (contents == Contents::run && !options.force) check_config_file(options.out / "config.json");
   if (options.resume_from) return find_given_start(options, contents);
   if (options.resume == RunOptions::Resume::never) {
     if (contents == Contents::run && !options.force) {
@@ -152,10 +170,14 @@ RunLock::RunLock(const Path& directory) : directory_(directory), path_(directory
 void RunLock::take() {
   for (;;) {
     fd_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (fd_ < 0) fail(ErrorCode::kIo, "{}: cannot create", path_.string());
+    if (fd_ < 0) fail(ErrorCode::kIo, "{}: cannot create: {}", path_.string(), std::strerror(errno));
     if (::flock(fd_, LOCK_EX | LOCK_NB) != 0) {
+      const int error = errno;
       ::close(fd_);
-      fail(ErrorCode::kAlreadyExists, "{}: another process is training there", directory_.string());
+      if (error == EWOULDBLOCK) {
+        fail(ErrorCode::kAlreadyExists, "{}: another process is training there", directory_.string());
+      }
+      fail(ErrorCode::kIo, "{}: cannot lock: {}", path_.string(), std::strerror(error));
     }
     // Who held it may have removed it between the two calls: then this is a lock on nothing.
     struct stat mine, there;
@@ -172,6 +194,14 @@ RunLock::~RunLock() {
   ::unlink(path_.c_str());
   remove_made();
   ::close(fd_);
+}
+
+bool has_model_of(const Path& out, const CheckpointInfo& checkpoint) {
+  std::error_code error;
+  const auto saved = fs::last_write_time(checkpoint.path / "MANIFEST.json", error);
+  if (error) return false;
+  const auto exported = fs::last_write_time(out / "model" / "config.json", error);
+  return !error && exported >= saved && lies_in(checkpoint.path, out / "checkpoints");
 }
 
 void write_model_directory(Trainer& trainer, const Path& out, const Path& data) {

@@ -34,6 +34,9 @@ class RunLock {
   int fd_ = -1;
 };
 
+// Whether OUT/model was exported after this checkpoint of the same run was saved.
+bool has_model_of(const Path& out, const CheckpointInfo& checkpoint);
+
 // Exports the model to OUT/model, whole or not at all, with the tokenizer of `data` beside it.
 void write_model_directory(Trainer& trainer, const Path& out, const Path& data);
 

@@ -1,6 +1,7 @@
 #include "loam/train/trainer.h"
 
 #include <cmath>
+#include <optional>
 #include <span>
 
 #include "loam/autograd/tape.h"
@@ -112,6 +113,42 @@ int64_t Trainer::steps_done() const { return state_->steps_done; }
 Model& Trainer::model() { return state_->model; }
 const TrainConfig& Trainer::config() const { return state_->config; }
 
+namespace {
+
+// Ends a step from within, past the ops and the tape.
+struct GivenUp {};
+
+// The sum of the losses of a step's targets; leaves the gradients in the parameters. nullopt if `stop` gave it up.
+std::optional<double> forward_and_backward(Trainer::State& s, int64_t targets, const StopFunction& stop) {
+  const TrainConfig& config = s.config;
+  double total = 0;
+  for (int64_t row = 0; row < config.batch; row += config.micro_batch) {
+    const BatchTensors batch(s.ctx, s.batch, row, config.micro_batch, config.data.mask_documents);
+    if (batch.target_count == 0) continue;  // its gradient is 0
+    Tape tape;
+    if (stop) {
+      tape.before_node([&] {
+        if (stop(row, config.batch)) throw GivenUp{};
+      });
+    }
+    try {
+      const Context ctx(s.ctx, &tape);
+      FullSequence sequence(batch.positions, batch.first_key);
+      // The hidden states are not held: nothing of backward needs them.
+      const ops::CrossEntropy loss =
+          ops::cross_entropy(ctx, s.model.transformer->hidden(ctx, batch.tokens, sequence),
+                             s.model.transformer->head_weight(), batch.targets, 1.0f / static_cast<float>(targets));
+      total += sum_of(loss.losses);
+      tape.backward(ctx, loss.loss);
+    } catch (const GivenUp&) {
+      return std::nullopt;
+    }
+  }
+  return total;
+}
+
+}  // namespace
+
 StepResult Trainer::step(const StopFunction& stop) {
   State& s = *state_;
   const TrainConfig& config = s.config;
@@ -129,37 +166,27 @@ StepResult Trainer::step(const StopFunction& stop) {
   }
 
   weights.clear_gradients();
-  double total = 0;
-  for (int64_t row = 0; row < config.batch; row += config.micro_batch) {
-    if (row > 0 && stop && stop(row, config.batch)) {
-      result.step = s.steps_done;
-      result.abandoned = true;
-      return result;
-    }
-    const BatchTensors batch(s.ctx, s.batch, row, config.micro_batch, config.data.mask_documents);
-    if (batch.target_count == 0) continue;  // its gradient is 0
-    Tape tape;
-    const Context ctx(s.ctx, &tape);
-    FullSequence sequence(batch.positions, batch.first_key);
-    // The hidden states are not held: nothing of backward needs them.
-    const ops::CrossEntropy loss = ops::cross_entropy(ctx, s.model.transformer->hidden(ctx, batch.tokens, sequence),
-                                                      s.model.transformer->head_weight(), batch.targets,
-                                                      1.0f / static_cast<float>(result.targets));
-    total += sum_of(loss.losses);
-    tape.backward(ctx, loss.loss, {.last_micro_batch = row + config.micro_batch >= config.batch});
+  const std::optional<double> total = forward_and_backward(s, result.targets, stop);
+  if (!total) {
+    result.step = s.steps_done;
+    result.abandoned = true;
+    return result;
   }
   weights.finish_gradients(s.ctx);
 
-  result.loss = total / static_cast<double>(result.targets);
-  s.optimizer->prepare_step(s.step_state, result.learning_rate, result.step - 1);
-  result.grad_norm =
-      static_cast<double>(clip_gradients(s.ctx, s.optimizer->groups(), config.optimizer.clip_norm, s.step_state));
-  // A loss that is not a number can leave gradients that are: they are worth nothing.
-  if (!std::isfinite(*result.loss)) s.step_state.skip = 1;
+  result.loss = *total / static_cast<double>(result.targets);
+  s.optimizer->prepare_step(s.step_state, result.learning_rate, s.updates);
+  result.grad_norm = clip_gradients(s.ctx, s.optimizer->groups(), config.optimizer.clip_norm, s.step_state);
+  if (!std::isfinite(*result.loss)) {  // the gradients are worth nothing, even where they are numbers
+    result.step = s.steps_done;
+    result.abandoned = true;
+    return result;
+  }
   s.optimizer->step(s.ctx);
   weights.mark_changed();
   s.steps_done = result.step;
   result.skipped = s.step_state.skip != 0;
+  if (!result.skipped) ++s.updates;
   return result;
 }
 

@@ -27,11 +27,12 @@ struct StepResult {
   std::optional<double> grad_norm;  // before clipping; none without a target
   double learning_rate = 0;
   int64_t targets = 0;
-  bool skipped = false;    // gradients were not finite, or there was no target at all; no weight was changed
-  bool abandoned = false;  // given up half way: nothing has changed, and the same step comes next
+  bool skipped = false;  // gradients were not finite, or there was no target at all; no weight was changed
+  // Given up half way, or the loss is not finite: nothing has changed, and the same step comes next.
+  bool abandoned = false;
 };
 
-// Asked while a step or a validation runs: `done` of `all` rows are through; true gives it up.
+// Asked while a step or a validation runs: at least `done` of `all` rows are through; true gives it up.
 using StopFunction = std::function<bool(int64_t done, int64_t all)>;
 
 struct ValResult {
@@ -90,7 +91,8 @@ class Trainer {
   static int64_t activation_bytes(const TrainConfig& config);
 
   // One optimizer step: the rows of `batch` samples from global sample steps_done * batch on, in micro-batches. The
-  // loss of each target weighs the same, whatever the cut. `stop` is asked after each micro-batch but the last.
+  // loss of each target weighs the same, whatever the cut. `stop` is asked before each op of the forward and backward
+  // passes.
   StepResult step(const StopFunction& stop = {});
   // The first val_rows windows of the validation set, in order. nullopt if there is no target in them, or `stop` gave
   // it up.
@@ -107,15 +109,19 @@ class Trainer {
   // A MODEL directory from the f32 masters, in the compute dtype.
   void export_model(const Path& directory);
 
+  struct State;  // for its source files: loam/train/trainer_state.h
+
  private:
-  struct State;
   std::unique_ptr<State> state_;
 };
 
 // The whole run of `loam train` on config.data.path: resume, loop with progress, validation, samples, checkpoints,
 // metrics, MODEL directory OUT/model with the data's tokenizer at the end. On SIGINT or SIGTERM (within an
-// InterruptScope) it says so at once, finishes the step or, if that would take more than a few seconds, gives it up,
-// saves a checkpoint and returns with `interrupted`; the same call goes on from there, bit for bit.
+// InterruptScope) it says so at once, finishes the step or, if that would take more than a few seconds, gives it up
+// (after the op that runs; a validation, after the micro-batch that runs), saves a checkpoint and returns with
+// `interrupted`; the same call goes on from there, bit for bit. If the loss is not finite, or twenty steps in a row
+// change nothing, the state as it stands is saved, `stopped` is recorded, and the call ends in
+// Error{kInvalidArgument}.
 struct RunSummary {
   int64_t steps = 0;
   // Of what this call did; none if it did no such thing.

@@ -55,7 +55,7 @@ Json data_json(const TokenSet& train, const TokenSet* val) {
 
 // state.json of a checkpoint.
 struct StoredState {
-  int64_t step = 0, samples = 0, threads = 0;
+  int64_t step = 0, updates = 0, samples = 0, threads = 0;
   Json config, data, extra;
 };
 
@@ -69,6 +69,9 @@ StoredState read_state(const Path& checkpoint) {
     state.step = json.at("step").as_int();
     constexpr int64_t kMaxStep = int64_t{1} << 38;  // times a batch, still a count
     if (state.step < 0 || state.step > kMaxStep) fail(ErrorCode::kBadFormat, "step is {}", state.step);
+    const Json* updates = json.find("updates");  // younger than the format
+    state.updates = updates ? updates->as_int() : state.step;
+    if (state.updates < 0 || state.updates > state.step) fail(ErrorCode::kBadFormat, "updates is {}", state.updates);
     state.samples = json.at("samples").as_int();
     state.threads = json.at("threads").as_int();
     state.config = json.at("config");
@@ -125,6 +128,7 @@ Path Trainer::save(CheckpointStore& store, const Json& extra) {
   Json state = Json::object();
   state["version"] = kStateVersion;
   state["step"] = s.steps_done;
+  state["updates"] = s.updates;
   state["samples"] = s.steps_done * s.config.batch;
   state["seed"] = s.config.seed;
   state["threads"] = s.ctx.threads;
@@ -138,6 +142,10 @@ Json Trainer::load(const VerifiedCheckpoint& verified, bool allow_changed_config
   State& s = *state_;
   const Path& checkpoint = verified.path;
   const StoredState state = read_state(checkpoint);
+  if (state.step != verified.step) {
+    fail(ErrorCode::kBadFormat, "{}: state.json: step {}, but the manifest says {}", checkpoint.string(), state.step,
+         verified.step);
+  }
   check_config(checkpoint, state.config, s.config, allow_changed_config);
   LOAM_CHECK(state.samples == state.step * s.config.batch,
              "{}: batch has changed: {} samples were taken in {} steps, which no step of {} rows continues",
@@ -147,7 +155,7 @@ Json Trainer::load(const VerifiedCheckpoint& verified, bool allow_changed_config
     fail(ErrorCode::kInvalidArgument, "{}: the data are not those of the run (fingerprint of {})", checkpoint.string(),
          what);
   }
-  if (state.threads != s.ctx.threads) {
+  if (state.threads != s.ctx.threads && s.config.dtype == ComputeDtype::bf16) {
     log_warn("the run used {} threads, now {}: from here on it is equal within rounding, not bit for bit",
              state.threads, s.ctx.threads);
   }
@@ -167,6 +175,7 @@ Json Trainer::load(const VerifiedCheckpoint& verified, bool allow_changed_config
   s.optimizer->masters_to_weights(s.ctx);
   s.model.weights->mark_changed();
   s.steps_done = state.step;
+  s.updates = state.updates;
   return state.extra;
 }
 

@@ -17,7 +17,7 @@ struct Trainer::State {
   StepState step_state;
   std::vector<int32_t> optimizer_group;  // by group of the ParamStore; -1: frozen
   std::unique_ptr<Adamw> optimizer;
-  int64_t steps_done = 0;
+  int64_t steps_done = 0, updates = 0;  // updates: the steps that were not skipped
   TokenBatch batch;
 
   State(const ExecContext& context, TrainConfig c, std::shared_ptr<const TokenSet> train_set,

@@ -123,6 +123,27 @@ TEST(Recompute, ResultsThatShare) {
   EXPECT_EQ(values_of(tape.grad(x)), (Values{57, 7, 7, 7, 57, 7, 7, 7}));
 }
 
+// Backward opens x by the parts of the segment that ran last; the other one then cuts x elsewhere.
+TEST(Recompute, SegmentsThatCutOneValueDifferently) {
+  for (const bool again : {false, true}) {
+    const ExecResources resources = guarded_resources();
+    Tape tape;
+    const Context ctx(resources.context, &tape);
+    const Var x = tape.leaf(tensor_of(ctx, {2, 4}, DType::f32, Values(8, 1.0)));
+    const auto cut = [&](const std::vector<int64_t>& sizes, float first, float second) {
+      const Segment segment = [=](const Context& c, const std::vector<Var>& in) {
+        const std::vector<Var> parts = ops::split(c, in[0], sizes);
+        return std::vector<Var>{
+            ops::add(c, ops::sum(c, ops::scale(c, parts[0], first)), ops::sum(c, ops::scale(c, parts[1], second)))};
+      };
+      return again ? recompute(ctx, segment, {x})[0] : segment(ctx, {x})[0];
+    };
+    const Var one = cut({2, 2}, 1, 10), other = cut({1, 3}, 100, 1000);
+    tape.backward(ctx, ops::add(ctx, one, other));
+    EXPECT_EQ(values_of(tape.grad(x)), (Values{101, 1001, 1010, 1010, 101, 1001, 1010, 1010})) << again;
+  }
+}
+
 TEST(Recompute, WithoutATapeIsTheSegment) {
   const ExecResources resources = guarded_resources();
   const Context ctx(resources.context);

@@ -61,6 +61,27 @@ TEST_F(OptimizerTest, EqualsTorch) {
   }
 }
 
+// The same with gradients as small as eps, where it matters that eps is added after the correction, and with a rate
+// that changes from step to step: w.grad = row, param_groups[0]["lr"] = rate, opt.step().
+TEST_F(OptimizerTest, EqualsTorchWithTinyGradientsAndAChangingRate) {
+  const std::vector<double> rates{0, 0.05, 0.1, 0.02};
+  const std::vector<std::vector<float>> gradients{{1e-8f, -3e-8f, 2e-9f, 0.0f},
+                                                  {2e-8f, 1e-8f, -5e-9f, 1e-8f},
+                                                  {-1e-8f, 4e-8f, 1e-9f, -2e-8f},
+                                                  {3e-9f, -2e-8f, 8e-9f, 5e-10f}};
+  const std::vector<std::vector<float>> expected{{1.0f, -2.0f, 0.5f, 3.0f},
+                                                 {0.965571404f, -1.97607636f, 0.503583252f, 2.96966553f},
+                                                 {0.931304276f, -1.97930431f, 0.503821671f, 2.95748496f},
+                                                 {0.924856603f, -1.97569263f, 0.50036037f, 2.95414114f}};
+  const OptimGroup group{"group.0", tensor({1.0f, -2.0f, 0.5f, 3.0f}), tensor({0, 0, 0, 0}), 0.1, 1};
+  Adamw adamw(ctx, {group}, config);
+  for (size_t t = 0; t < gradients.size(); ++t) {
+    set(group.gradient, gradients[t]);
+    step(adamw, rates[t], static_cast<int64_t>(t));
+    for (size_t i = 0; i < 4; ++i) EXPECT_NEAR(group.weight.span<float>()[i], expected[t][i], 1e-6) << t << " " << i;
+  }
+}
+
 // The definition in double over 1000 steps, with a decayed and an undecayed group, other rates, and a bf16 group with
 // its master.
 TEST_F(OptimizerTest, GroupsFollowTheDefinition) {
@@ -133,6 +154,19 @@ TEST_F(OptimizerTest, ClipsByOneNormOverAllGroups) {
   EXPECT_EQ(state.gradient_scale, 1);
   EXPECT_FLOAT_EQ(clip_gradients(ctx, groups, 0, state), 5);  // no clipping
   EXPECT_EQ(state.gradient_scale, 1);
+}
+
+// The sum of squares lies beyond f32, and the second group is lost if the sum is rounded to f32 between the groups.
+TEST_F(OptimizerTest, TheNormIsSummedInDouble) {
+  const std::vector<OptimGroup> large{{"group.0", tensor({0, 0}), tensor({3e25f, 4e25f}), 0, 1}};
+  const Adamw adamw(ctx, large, config);
+  adamw.prepare_step(state, 1, 0);
+  EXPECT_NEAR(clip_gradients(ctx, large, 1, state) / 5e25, 1, 1e-6);
+  EXPECT_EQ(state.skip, 0);
+  EXPECT_NEAR(state.gradient_scale * 5e25, 1, 1e-6);
+  std::vector<OptimGroup> many{{"group.0", tensor({0}), tensor({1}), 0, 1}};
+  for (int i = 1; i <= 100; ++i) many.push_back({fmt::format("group.{}", i), tensor({0}), tensor({0x1p-13f}), 0, 1});
+  EXPECT_NEAR(clip_gradients(ctx, many, 0, state), std::sqrt(1 + 100 * 0x1p-26), 1e-15);
 }
 
 TEST_F(OptimizerTest, AClippedStepIsTheStepOfTheScaledGradient) {

@@ -77,6 +77,18 @@ class ProcessTest : public ::testing::Test {
     return fmt::format("{} {} {}", newest->step, hash_hex(read_file(newest->path / "model.safetensors")),
                        hash_hex(read_file(newest->path / "optimizer.safetensors")));
   }
+  // Step and numbers of every line of a kind, in order.
+  std::vector<std::string> curve(const std::string& out, const std::string& kind) const {
+    std::vector<std::string> points;
+    LineReader lines(open_input(directory / out / "metrics.jsonl"));
+    for (std::string line; lines.next(line);) {
+      const Json record = Json::parse(line);
+      if (record.at("kind").as_string() != kind) continue;
+      points.push_back(fmt::format("{} {}", record.at("step").as_int(), record.at("loss").dump()));
+      if (const Json* norm = record.find("grad_norm")) points.back() += " " + norm->dump();
+    }
+    return points;
+  }
   // Until the program has said `words`, at most 60 s.
   void wait_for_log(const std::string& words) const {
     const Stopwatch watch;
@@ -120,6 +132,10 @@ TEST_F(ProcessTest, KilledAtRandomMomentsAndResumedEndsTheSame) {
   EXPECT_GE(resumed, kills / 4);
   ASSERT_EQ(start("killed", {"--save-every", "3"}).wait(), 0) << log();
   EXPECT_EQ(final_state("killed"), final_state("whole"));
+  EXPECT_EQ(curve("killed", "train"), curve("whole", "train"));
+  EXPECT_EQ(curve("killed", "val"), curve("whole", "val"));
+  EXPECT_EQ(curve("whole", "train").size(), 300u);
+  EXPECT_EQ(curve("whole", "val").size(), 6u);
   const auto model = [&](const char* run) { return read_file(directory / run / "model" / "model.safetensors"); };
   EXPECT_EQ(hash_hex(model("killed")), hash_hex(model("whole")));
 }

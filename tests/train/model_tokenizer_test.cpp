@@ -42,9 +42,15 @@ TEST_F(ModelTokenizer, TheTokenThatATemplatePutsFirst) {
   const std::string post =
       R"("post_processor": {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<begin>", "type_id": 0}}],
          "special_tokens": {"<begin>": {"id": "<begin>", "ids": [3], "tokens": ["<begin>"]}}})";
-  EXPECT_EQ(write("{" + post + ", " + kAdded + "}"), 3);
-  EXPECT_EQ(config().at("bos_token"), Json("<begin>"));
-  EXPECT_EQ(config().at("eos_token"), Json("<end>"));
+  // As Llama 3 has it: after another processor.
+  const std::string sequence = R"("post_processor": {"type": "Sequence", "processors": [{"type": "ByteLevel"}, )" +
+                               post.substr(post.find('{')) + "]}";
+  for (const std::string& form : {post, sequence}) {
+    std::filesystem::remove_all(directory_ / "model");
+    EXPECT_EQ(write("{" + form + ", " + kAdded + "}"), 3);
+    EXPECT_EQ(config().at("bos_token"), Json("<begin>"));
+    EXPECT_EQ(config().at("eos_token"), Json("<end>"));
+  }
 }
 
 // The end of a long training is no time for an error about a file that the model does not need.

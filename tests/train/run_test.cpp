@@ -102,12 +102,46 @@ TEST_F(RunTest, LeavesEverythingThatIsPromised) {
   if (gnuplot_available()) {
     EXPECT_TRUE(read_file(o.out / "loss.png").starts_with("\x89PNG"));
   }
+}
 
-  // A second time there is nothing left to do.
-  const std::string before = final_state(o.out);
+TEST_F(RunTest, ASecondCallFindsNothingLeftToDo) {
+  config.sample_every = 20;
+  RunOptions o = options("run");
+  o.sample = [](const Model&) { return std::string("x"); };
+  run(o);
+  const std::string before = final_state(o.out), metrics = read_file(o.out / "metrics.jsonl");
+  const auto entries = [&] {
+    return std::distance(std::filesystem::directory_iterator(o.out), std::filesystem::directory_iterator());
+  };
+  const auto count = entries();
+  const Path mark = o.out / "model" / "mark";  // goes if the model is written anew
+  write_file_atomic(mark, "x");
   EXPECT_EQ(run(o).steps, 40);
   EXPECT_EQ(final_state(o.out), before);
-  EXPECT_EQ(records_of(o.out, "val").size(), 2u);
+  EXPECT_EQ(read_file(o.out / "metrics.jsonl"), metrics);
+  EXPECT_EQ(entries(), count);
+  EXPECT_TRUE(std::filesystem::exists(mark));
+
+  // A model that is older than the last checkpoint is one of a stop before it.
+  const Path manifest = CheckpointStore(o.out / "checkpoints").newest_complete()->path / "MANIFEST.json";
+  std::filesystem::last_write_time(o.out / "model" / "config.json",
+                                   std::filesystem::last_write_time(manifest) - std::chrono::seconds(1));
+  run(o);
+  EXPECT_FALSE(std::filesystem::exists(mark));
+  std::filesystem::remove_all(o.out / "model");
+  run(o);
+  EXPECT_TRUE(std::filesystem::exists(o.out / "model" / "model.safetensors"));
+  // A validation that a kill cut off is due.
+  std::string without;
+  for (size_t begin = 0; begin < metrics.size();) {
+    const size_t end = metrics.find('\n', begin) + 1;
+    const std::string line = metrics.substr(begin, end - begin);
+    if (line.find("\"val\"") == line.npos) without += line;
+    begin = end;
+  }
+  write_file_atomic(o.out / "metrics.jsonl", without);
+  run(o);
+  EXPECT_EQ(records_of(o.out, "val").size(), 1u);
 }
 
 TEST_F(RunTest, InterruptedAndResumedIsTheSameRun) {
@@ -176,6 +210,38 @@ TEST_F(RunTest, ALossThatIsNoNumberStopsTheRun) {
   EXPECT_LOAM_ERROR(run(o), ErrorCode::kInvalidArgument, "step 2 (samples 4 to 7)");
   ASSERT_EQ(records_of(o.out, "stopped").size(), 1u);
   EXPECT_EQ(records_of(o.out, "stopped")[0].at("first_sample").as_int(), 4);
+  EXPECT_EQ(records_of(o.out, "stopped")[0].at("step").as_int(), 1);
+  EXPECT_EQ(records_of(o.out, "train").size(), 1u);
+  // The state before the bad step is kept, and the same command comes to the same end.
+  EXPECT_TRUE(final_state(o.out).starts_with("1 "));
+  EXPECT_LOAM_ERROR(run(o), ErrorCode::kInvalidArgument, "step-00000001");
+  EXPECT_EQ(records_of(o.out, "stopped").size(), 2u);
+}
+
+TEST_F(RunTest, StepsThatChangeNothingStopTheRun) {
+  std::filesystem::remove_all(directory / "data");
+  testing::write_set(directory / "data" / "train", std::vector<std::vector<int32_t>>(500, {5}));  // nothing to predict
+  config.save_every = 100;
+  const RunOptions o = options("idle");
+  EXPECT_LOAM_ERROR(run(o), ErrorCode::kInvalidArgument, "20 steps in a row changed nothing");
+  ASSERT_EQ(records_of(o.out, "stopped").size(), 1u);
+  EXPECT_EQ(records_of(o.out, "stopped")[0].at("step").as_int(), 20);
+  EXPECT_TRUE(final_state(o.out).starts_with("20 "));
+}
+
+TEST_F(RunTest, ARunWithAnUnknownSettingIsNamedAsSuch) {
+  RunOptions o = options("run");
+  run(o);
+  Json json = Json::parse(read_file(o.out / "config.json"));
+  json["invented"] = 1;
+  write_file_atomic(o.out / "config.json", json.dump());
+  const std::string said = testing::error_of(ErrorCode::kBadFormat, [&] { run(o); });
+  EXPECT_NE(said.find("run/config.json: "), std::string::npos) << said;
+  EXPECT_NE(said.find("invented"), std::string::npos) << said;
+  o.resume = RunOptions::Resume::never;
+  EXPECT_THROW(run(o), Error);
+  o.force = true;
+  EXPECT_EQ(run(o).steps, 40);
 }
 
 TEST_F(RunTest, NothingIsOverwrittenUnlessForced) {

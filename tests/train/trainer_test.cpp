@@ -184,6 +184,41 @@ TEST_F(TrainerTest, AStepWithoutTargetsIsReportedAndChangesNothing) {
   EXPECT_EQ(state_of(trainer, directory / "after"), before);
 }
 
+// As torch, whose optimizer counts the steps that it is called for: a step that is skipped leaves no trace in those
+// that come after it, through a save too.
+TEST_F(TrainerTest, SkippedStepsDoNotCountForTheOptimizer) {
+  TrainConfig config = tiny_config();
+  config.optimizer.schedule = ScheduleKind::constant;
+  config.optimizer.warmup_steps = 0;
+  config.data.shuffle = false;
+  std::vector<std::vector<int32_t>> documents = testing::documents(120, 1);
+  write_train(documents);
+  Trainer plain = make(config);
+  for (int i = 0; i < 2; ++i) plain.step();
+  // As much as a batch of documents without a target before them.
+  documents.insert(documents.begin(), static_cast<size_t>(config.batch * config.model.context_length), {kAlone});
+  write_train(documents);
+  Trainer first = make(config), skipping = make(config);
+  EXPECT_TRUE(first.step().skipped);
+  CheckpointStore store(directory / "skipped");
+  const Path path = first.save(store, {});
+  EXPECT_EQ(read_checkpoint_state(path).at("updates").as_int(), 0);
+  skipping.load(path, false);
+  for (int i = 0; i < 2; ++i) EXPECT_FALSE(skipping.step().skipped);
+  EXPECT_EQ(skipping.steps_done(), 3);
+  EXPECT_EQ(state_of(skipping, directory / "skipping"), state_of(plain, directory / "plain"));
+}
+
+TEST_F(TrainerTest, F32DoesNotDependOnThreads) {
+  const ExecResources three = make_exec_resources(Device{}, 3);
+  Trainer one = make(tiny_config()), other(three.context, derive(tiny_config()), set("train"), set("val"));
+  for (int i = 0; i < 5; ++i) {
+    one.step();
+    other.step();
+  }
+  EXPECT_EQ(state_of(other, directory / "three"), state_of(one, directory / "one"));
+}
+
 TEST_F(TrainerTest, AStepThatIsGivenUpChangesNothingAndComesNext) {
   TrainConfig config = tiny_config();
   config.micro_batch = 1;
@@ -192,16 +227,26 @@ TEST_F(TrainerTest, AStepThatIsGivenUpChangesNothingAndComesNext) {
     whole.step();
     broken.step();
   }
-  std::vector<std::pair<int64_t, int64_t>> asked;
-  const StepResult result = broken.step([&](int64_t done, int64_t all) {
-    asked.emplace_back(done, all);
-    return done == 2;
-  });
-  EXPECT_TRUE(result.abandoned);
-  EXPECT_EQ(result.step, 3);
-  EXPECT_EQ(asked, (std::vector<std::pair<int64_t, int64_t>>{{1, 4}, {2, 4}}));
-  EXPECT_EQ(broken.steps_done(), 3);
-  EXPECT_EQ(state_of(broken, directory / "broken"), state_of(whole, directory / "whole"));
+  // Before every op of every micro-batch, forward and backward.
+  std::vector<int64_t> asked;
+  const auto ask_until = [&](size_t last) {
+    return [&asked, last](int64_t done, int64_t all) {
+      EXPECT_EQ(all, 4);
+      asked.push_back(done);
+      return asked.size() == last;
+    };
+  };
+  for (const size_t last : {1, 2, 30, 60, 61, 100}) {
+    asked.clear();
+    const StepResult result = broken.step(ask_until(last));
+    EXPECT_TRUE(result.abandoned);
+    EXPECT_EQ(result.step, 3);
+    EXPECT_EQ(asked.size(), last);
+    EXPECT_EQ(broken.steps_done(), 3);
+    EXPECT_EQ(state_of(broken, directory / "broken"), state_of(whole, directory / "whole"));
+  }
+  EXPECT_EQ(asked.front(), 0);
+  EXPECT_GT(asked.back(), 0);
   const StepResult next = broken.step([](int64_t, int64_t) { return false; }), expected = whole.step();
   EXPECT_EQ(next.step, 4);
   EXPECT_EQ(*next.loss, *expected.loss);
@@ -236,7 +281,9 @@ TEST_F(TrainerTest, ABadWeightIsReportedAndSpreadsNoFurther) {
   norm.data<float>()[3] = std::numeric_limits<float>::quiet_NaN();
   const State before = state_of(trainer, directory / "before");
   const StepResult result = trainer.step();
-  EXPECT_TRUE(result.skipped);
+  EXPECT_TRUE(result.abandoned);
+  EXPECT_EQ(result.step, 1);
+  EXPECT_EQ(trainer.steps_done(), 1);
   EXPECT_FALSE(std::isfinite(*result.loss));
   const State after = state_of(trainer, directory / "after");
   const std::string other = "model.safetensors:embedding";
@@ -431,6 +478,7 @@ TEST_F(LoadTest, BookKeepingMayChange) {
 TEST_F(LoadTest, ASettingThatIsMissingHadItsDefault) {
   Json state = Json::parse(read_file(path / "state.json"));
   std::erase_if(state["config"].as_object(), [](const Json::Member& m) { return m.first == "numerics"; });
+  std::erase_if(state.as_object(), [](const Json::Member& m) { return m.first == "updates"; });
   Trainer trainer = make(tiny_config());
   CheckpointStore older(directory / "older");
   const Path copy = older.save(3, {}, state, 0);
@@ -439,6 +487,8 @@ TEST_F(LoadTest, ASettingThatIsMissingHadItsDefault) {
   }
   trainer.load(copy, false);
   EXPECT_EQ(trainer.steps_done(), 3);
+  CheckpointStore again(directory / "again");
+  EXPECT_EQ(read_checkpoint_state(trainer.save(again, {})).at("updates").as_int(), 3);
   TrainConfig exact = tiny_config();
   exact.numerics = NumericsLevel::exact;
   Trainer other = make(exact);
@@ -456,9 +506,11 @@ TEST_F(LoadTest, HostileStatesNameTheFile) {
     const Path copy = hostile.save(3, {}, state, 0);
     EXPECT_LOAM_ERROR(trainer.load(copy, true), ErrorCode::kBadFormat, copy.string());
   };
-  for (const char* key : {"version", "step", "samples", "threads", "config"}) refuses(key, "x");
+  for (const char* key : {"version", "step", "updates", "samples", "threads", "config"}) refuses(key, "x");
   refuses("version", 2);
   refuses("step", -1);
+  refuses("step", 2);  // the manifest says 3
+  refuses("updates", 4);
   refuses("step", INT64_MAX);
   refuses("config", Json::parse(R"({"stepps": 3})"));
   EXPECT_EQ(trainer.steps_done(), 0);

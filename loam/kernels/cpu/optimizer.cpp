@@ -92,9 +92,7 @@ void sum_squares(const ExecContext& ctx, const SumSquaresArgs& a) {
       HWY_DYNAMIC_DISPATCH(sum_squares_chunk)(a.x, c * kChunk, std::min(n, (c + 1) * kChunk), sums + c);
     }
   });
-  double sum = *a.out.ptr<float>();
-  for (int64_t c = 0; c < chunks; ++c) sum += sums[c];
-  *a.out.ptr<float>() = static_cast<float>(sum);
+  for (int64_t c = 0; c < chunks; ++c) *a.out += sums[c];
 }
 
 void adamw(const ExecContext& ctx, const AdamwArgs& a) {
