@@ -74,7 +74,7 @@ class ByteSource {
 };
 
 // Opens a file, or standard input for "-". gzip (all members) and zstd (all frames, windows up to 128 MiB) are
-// recognised by their first bytes and undone.
+// recognised by their first bytes and undone. Error{kBadFormat} for a name in .gz or .zst without them.
 std::unique_ptr<ByteSource> open_input(const Path& path);
 
 // The rest of a source, for inputs that fit in memory.

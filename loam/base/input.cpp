@@ -226,6 +226,12 @@ std::unique_ptr<ByteSource> open_input(const Path& path) {
   const std::string_view front = file->peek(4);
   if (is_gzip(front)) return std::make_unique<GzipSource>(std::move(file));
   if (is_zstd(front)) return std::make_unique<ZstdSource>(std::move(file));
+  for (const auto& [ending, what] : {std::pair{".gz", "gzip"}, {".zst", "zstd"}}) {
+    if (path.extension() == ending) {
+      fail(ErrorCode::kBadFormat, "{}: does not begin as {} data does: truncated, or wrongly named", path.string(),
+           what);
+    }
+  }
   return file;
 }
 

@@ -189,5 +189,18 @@ TEST(LineReader, LimitsALineAndKeepsWhatIsGood) {
   EXPECT_LOAM_ERROR(cut.next(line), ErrorCode::kBadFormat, "truncated gzip data");
 }
 
+TEST(Input, ANamePromisesWhatTheFileMustHold) {
+  const TempDir dir;
+  for (const std::string name : {"a.gz", "a.zst"}) {
+    const std::string whole = name == "a.gz" ? gzip_member("text") : zstd_frame("text");
+    EXPECT_EQ(read_back(dir / name, whole), "text");
+    for (const size_t cut : {0, 1, 2, 3}) {
+      write_file_atomic(dir / name, whole.substr(0, cut));
+      const auto read = [&] { return read_all(*open_input(dir / name)); };
+      EXPECT_LOAM_ERROR(read(), ErrorCode::kBadFormat, name);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace loam
