@@ -16,6 +16,7 @@
 #include "loam/base/error.h"
 #include "loam/base/status_line.h"
 #include "loam/base/suggest.h"
+#include "loam/base/utf8.h"
 
 namespace loam {
 namespace {
@@ -85,10 +86,12 @@ LogLevel log_level() { return current_level.load(std::memory_order_relaxed); }
 
 void log_line(LogLevel level, std::string_view message) {
   if (level < log_level() || level == LogLevel::kOff) return;
+  // Names and texts from files may be in it: no warning may look like two lines, or command the terminal.
+  const std::string shown = printable(message, level < LogLevel::kWarn);
   Terminal& out = terminal();
   const std::lock_guard lock(out.mutex);
   if (!out.status.empty()) print(kClearLine);
-  out.logger.log(spdlog_level(level), spdlog::string_view_t(message.data(), message.size()));
+  out.logger.log(spdlog_level(level), spdlog::string_view_t(shown.data(), shown.size()));
   print(out.status);
 }
 

@@ -1,5 +1,7 @@
 #include "loam/base/utf8.h"
 
+#include <fmt/format.h>
+
 namespace loam {
 namespace {
 
@@ -68,6 +70,23 @@ std::string replace_invalid_utf8(std::string_view text) {
       append_utf8(out, kReplacementCharacter);
     }
     i += c.length;
+  }
+  return out;
+}
+
+std::string printable(std::string_view text, bool keep_lines, size_t limit) {
+  std::string out;
+  for (size_t at = 0; at < text.size();) {
+    const Utf8Char c = decode_utf8(text, at);
+    const size_t length = static_cast<size_t>(c.length);
+    if (at + length > limit) return out + "...";
+    const bool control = c.code_point < 0x20 || (c.code_point >= 0x7F && c.code_point < 0xA0);
+    if (c.valid && (!control || (keep_lines && c.code_point == '\n'))) {
+      out += text.substr(at, length);
+    } else {
+      for (const char byte : text.substr(at, length)) out += fmt::format("\\x{:02x}", static_cast<uint8_t>(byte));
+    }
+    at += length;
   }
   return out;
 }
