@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "loam/base/log.h"
+#include "loam/base/utf8.h"
 
 namespace loam {
 namespace {
@@ -51,10 +52,7 @@ std::string_view dtype_spelling(DType dtype) {
 }
 
 // A name from a hostile file, fit for a message.
-std::string shown(std::string_view name) {
-  constexpr size_t kLongest = 100;
-  return name.size() <= kLongest ? std::string(name) : std::string(name.substr(0, kLongest)) + "...";
-}
+std::string shown(std::string_view name) { return printable(name, false, 100); }
 
 }  // namespace
 
@@ -178,7 +176,8 @@ Tensor SafetensorsFile::tensor(const std::string& name) const {
 }
 
 void write_safetensors(const Path& path, const std::vector<std::pair<std::string, Tensor>>& tensors,
-                       const std::map<std::string, std::string>& metadata) {
+                       const std::map<std::string, std::string>& metadata,
+                       const std::function<void(int64_t bytes)>& on_tensor) {
   std::vector<const std::pair<std::string, Tensor>*> order;
   std::set<std::string_view> names;
   for (const auto& item : tensors) {
@@ -217,7 +216,10 @@ void write_safetensors(const Path& path, const std::vector<std::pair<std::string
   const uint64_t header_size = text.size();
   file.write(&header_size, kPrefix);
   file.write(text);
-  for (const auto* item : order) file.write(item->second.view().data, item->second.bytes());
+  for (const auto* item : order) {
+    file.write(item->second.view().data, item->second.bytes());
+    if (on_tensor) on_tensor(item->second.bytes());
+  }
   file.commit();
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -56,9 +57,10 @@ class SafetensorsFile {
 };
 
 // Writes contiguous CPU tensors, atomically: those of the widest element type first, otherwise in the order given, from
-// a multiple of 8 bytes on, so that each lies aligned without a hole.
+// a multiple of 8 bytes on, so that each lies aligned without a hole. `on_tensor` hears of each that is written.
 void write_safetensors(const Path& path, const std::vector<std::pair<std::string, Tensor>>& tensors,
-                       const std::map<std::string, std::string>& metadata = {});
+                       const std::map<std::string, std::string>& metadata = {},
+                       const std::function<void(int64_t bytes)>& on_tensor = {});
 
 // A model's tensors: a .safetensors file, or a directory with model.safetensors or the shards that
 // model.safetensors.index.json names. Error{kBadFormat, kNotFound} if the index names a file or tensor that is not

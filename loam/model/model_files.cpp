@@ -5,6 +5,7 @@
 #include <set>
 
 #include "loam/base/log.h"
+#include "loam/base/utf8.h"
 #include "loam/format/safetensors.h"
 #include "loam/model/families/family.h"
 #include "loam/model/weight_copy.h"
@@ -63,7 +64,8 @@ std::vector<Place> places_of(const Family& family, const ModelConfig& config, Pa
 std::string listed(const std::vector<std::string>& names) {
   constexpr size_t kShown = 8, kLongest = 100;
   std::string text;
-  for (size_t i = 0; i < std::min(names.size(), kShown); ++i) text += (i ? ", " : "") + names[i].substr(0, kLongest);
+  for (size_t i = 0; i < std::min(names.size(), kShown); ++i)
+    text += (i ? ", " : "") + printable(names[i], false, kLongest);
   if (names.size() > kShown) text += fmt::format(" and {} more", names.size() - kShown);
   return text;
 }
@@ -322,6 +324,7 @@ void save_model(const ExecContext& ctx, const Model& model, const std::function<
     LOAM_CHECK(value && value.shape() == spec.shape && value.device().kind == DeviceKind::cpu,
                "parameter {}: its value to be written must be {} on the CPU", spec.name, spec.shape.str());
     const DType dtype = spec.kind == ParamKind::vector ? DType::f32 : options.dtype;
+    if (options.on_bytes) options.on_bytes(0);
     tensors.emplace_back(place.file_name, file_tensor(ctx, place, value, dtype, config));
   }
   const int32_t bos_id = options.bos_id.value_or(model.bos_id);
@@ -331,7 +334,7 @@ void save_model(const ExecContext& ctx, const Model& model, const std::function<
   generation["_from_model_config"] = true;
   for (const char* key : {"bos_token_id", "eos_token_id"}) generation[key] = json.at(key);
 
-  write_safetensors(directory / "model.safetensors", tensors, {{"format", "pt"}});
+  write_safetensors(directory / "model.safetensors", tensors, {{"format", "pt"}}, options.on_bytes);
   write_file_atomic(directory / "generation_config.json", generation.dump(2) + "\n");
   write_file_atomic(directory / "config.json", json.dump(2) + "\n");
 }

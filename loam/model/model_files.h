@@ -41,6 +41,7 @@ struct SaveModelOptions {
   std::string family;  // "": the one it was read as, or the first that fits
   std::optional<int32_t> bos_id;
   std::optional<std::vector<int32_t>> eos_ids;
+  std::function<void(int64_t)> on_bytes;  // hears of each tensor as it is converted (0) and written (its bytes)
 };
 // Writes config.json, generation_config.json and model.safetensors into an existing directory. A tied head is written
 // once, with tie_word_embeddings true.
