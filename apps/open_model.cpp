@@ -67,7 +67,7 @@ Json describe_tokenizer(const Tokenizer& tokenizer) {
   facts["vocab_size"] = tokenizer.vocab_size();
   if (const BpeModel* bpe = tokenizer.bpe()) {
     facts["merges"] = static_cast<int64_t>(bpe->merges.size());
-    facts["pattern"] = std::string(pretokenizer_name(bpe->pretokenizer));
+    facts["pattern"] = bpe->pretokenizer.description();
   }
   facts["longest_token"] = longest;
   facts["longest_token_bytes"] = static_cast<int64_t>(longest.size());

@@ -121,7 +121,9 @@ void add_tokenizer_train_command(CLI::App& group) {
   c->add_option("--special", o->specials,
                 "special token; may be repeated; <|endoftext|> is added unless an end token is among them")
       ->allow_extra_args(false);
-  c->add_option("--pattern", o->pattern, "how text is cut into pieces: gpt2")->capture_default_str();
+  c->add_option("--pattern", o->pattern,
+                "how text is cut into pieces: gpt2, cl100k, o200k, llama3, qwen2, ... (as in GGUF)")
+      ->capture_default_str();
   c->add_option("--type", o->type, "kind of tokenizer")->check(CLI::IsMember({"bpe"}))->capture_default_str();
   add_integer(*c, "--min-frequency", o->min_frequency, "pairs seen less often are not merged", 1);
   add_text_key(*c, o->reader);

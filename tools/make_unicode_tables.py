@@ -1,22 +1,24 @@
 #!/usr/bin/env python3
-"""Writes loam/text/unicode_tables.inc: the character classes of Unicode 15.0 as a two-stage table.
+"""Writes loam/text/unicode_tables.inc: properties of all characters of Unicode 15.0 as a two-stage table.
 
 Usage: tools/make_unicode_tables.py [UNICODE_DATA_DIR]     (default /usr/share/unicode, Debian's package unicode-data)
 
-Stage one maps a block of 256 code points to a row; stage two holds the rows, two bits a code point, four to a byte,
-the lowest bits first. Rows that are equal are stored once; blocks past the last one listed are all kOther.
+Stage one maps a block of 128 code points to a row; stage two holds the rows, a byte a code point: the general category
+in the low five bits (in the order of the enum Category), then White_Space, the script Han, and Alphabetic. Rows that
+are equal are stored once.
 """
 
 import pathlib
 import re
 import sys
 
-OTHER, LETTER, NUMBER, SPACE = range(4)
-BLOCK = 256
+CATEGORIES = "Lu Ll Lt Lm Lo Mn Mc Me Nd Nl No Pc Pd Ps Pe Pi Pf Po Sm Sc Sk So Zs Zl Zp Cc Cf Cs Co Cn".split()
+FLAGS = [("PropList.txt", "White_Space", 32), ("Scripts.txt", "Han", 64), ("DerivedCoreProperties.txt", "Alphabetic", 128)]
+BLOCK = 128
 
 
-def read_classes(folder):
-    classes = bytearray(0x110000)
+def read_properties(folder):
+    properties = bytearray([CATEGORIES.index("Cn")]) * 0x110000
     first = None
     for line in (folder / "UnicodeData.txt").read_text(encoding="utf-8").splitlines():
         fields = line.split(";")
@@ -26,16 +28,15 @@ def read_classes(folder):
             continue
         begin = first if name.endswith(", Last>") else code
         first = None
-        value = {"L": LETTER, "N": NUMBER}.get(category[0], OTHER)
         for c in range(begin, code + 1):
-            classes[c] = value
-    for line in (folder / "PropList.txt").read_text(encoding="utf-8").splitlines():
-        match = re.match(r"([0-9A-F]+)(?:\.\.([0-9A-F]+))?\s*;\s*White_Space\b", line)
-        if match:
-            for c in range(int(match[1], 16), int(match[2] or match[1], 16) + 1):
-                assert classes[c] == OTHER, f"U+{c:04X} is white space and a letter or number"
-                classes[c] = SPACE
-    return classes
+            properties[c] = CATEGORIES.index(category)
+    for file, name, bit in FLAGS:
+        for line in (folder / file).read_text(encoding="utf-8").splitlines():
+            match = re.match(r"([0-9A-F]+)(?:\.\.([0-9A-F]+))?\s*;\s*" + name + r"\b", line)
+            if match:
+                for c in range(int(match[1], 16), int(match[2] or match[1], 16) + 1):
+                    properties[c] |= bit
+    return properties
 
 
 def byte_lines(values):
@@ -54,27 +55,24 @@ def main():
     version = re.search(r"PropList-([0-9.]+)\.txt", (folder / "PropList.txt").read_text(encoding="utf-8"))[1]
     if version != "15.0.0":
         sys.exit(f"{folder} holds Unicode {version}; the tables are pinned to 15.0.0")
-    classes = read_classes(folder)
+    properties = read_properties(folder)
     rows, index = {}, []
-    for begin in range(0, len(classes), BLOCK):
-        block = classes[begin : begin + BLOCK]
-        row = bytes(sum(block[i + k] << (2 * k) for k in range(4)) for i in range(0, BLOCK, 4))
-        index.append(rows.setdefault(row, len(rows)))
-    empty = rows[bytes(BLOCK // 4)]
-    while index[-1] == empty:
-        index.pop()
+    for begin in range(0, len(properties), BLOCK):
+        index.append(rows.setdefault(bytes(properties[begin : begin + BLOCK]), len(rows)))
+    assert len(rows) <= 256
+    files = ", ".join(["UnicodeData.txt"] + [file for file, _, _ in FLAGS])
     out = [
-        "// Made by tools/make_unicode_tables.py from Unicode 15.0.0 (UnicodeData.txt, PropList.txt). Do not edit.",
+        f"// Made by tools/make_unicode_tables.py from Unicode 15.0.0 ({files}).",
+        "// Do not edit.",
         "// clang-format off",
-        f"constexpr uint8_t kClassRowOfBlock[{len(index)}] = {{",
+        f"const uint8_t kPropertyRowOfBlock[{len(index)}] = {{",
         byte_lines(index),
         "};",
-        f"constexpr uint8_t kClassRows[{len(rows)} * 64] = {{",
+        f"const uint8_t kPropertyRows[{len(rows)} * {BLOCK}] = {{",
         byte_lines(b"".join(rows)),
         "};",
         "// clang-format on",
     ]
-    assert len(rows) <= 256
     target = pathlib.Path(__file__).resolve().parent.parent / "loam" / "text" / "unicode_tables.inc"
     target.write_text("\n".join(out) + "\n")
 

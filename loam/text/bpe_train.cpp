@@ -1,6 +1,8 @@
 #include "loam/text/bpe_train.h"
 
 #include <algorithm>
+#include <array>
+#include <span>
 
 #include "loam/base/error.h"
 #include "loam/base/interrupt.h"
@@ -39,10 +41,10 @@ SpecialMatcher make_matcher(const std::vector<std::string>& specials) {
 }
 
 // Cuts text without special tokens into parts of about kChunkBytes that have the same pieces one by one as together.
-void append_chunks(std::string_view text, std::vector<std::string_view>& chunks) {
+void append_chunks(const Pretokenizer& pretokenizer, std::string_view text, std::vector<std::string_view>& chunks) {
   while (text.size() > kChunkBytes) {
     size_t cut = kChunkBytes;
-    while (cut < text.size() && !is_independent_cut(text, cut)) ++cut;
+    while (cut < text.size() && !pretokenizer.is_independent_cut(text, cut)) ++cut;
     chunks.push_back(text.substr(0, cut));
     text.remove_prefix(cut);
   }
@@ -72,7 +74,7 @@ void BpeTrainer::State::add(const std::vector<std::string_view>& texts, int64_t 
     bytes += static_cast<int64_t>(text.size());
     for (size_t from = 0; from < text.size();) {
       const SpecialMatcher::Found found = matcher.find(text, from);
-      append_chunks(text.substr(from, found.position - from), chunks);
+      append_chunks(options.pretokenizer, text.substr(from, found.position - from), chunks);
       from = found.position + found.length;
     }
   }
@@ -84,11 +86,14 @@ void BpeTrainer::State::add(const std::vector<std::string_view>& texts, int64_t 
   total_bytes = total;
   if (weight == 0) return;
   parallel_tasks(options.threads, static_cast<int64_t>(chunks.size()), [&](int64_t i, int thread) {
+    check_interrupt();
     const std::string_view chunk = chunks[i];
-    for (size_t position = 0; position < chunk.size();) {
-      const size_t length = next_piece(options.pretokenizer, chunk, position);
-      counters[thread].add(chunk.substr(position, length), weight);
-      position += length;
+    PieceCursor cursor(options.pretokenizer, chunk);
+    std::array<Piece, 64> pieces;
+    while (const size_t count = cursor.next(pieces)) {
+      for (const Piece& piece : std::span(pieces).first(count)) {
+        counters[thread].add(chunk.substr(piece.begin, piece.length), weight);
+      }
     }
   });
 }

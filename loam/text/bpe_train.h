@@ -23,7 +23,7 @@ using Merge = std::pair<int32_t, int32_t>;  // ids of the two parts; merge numbe
 struct BpeTrainOptions {
   int64_t vocab_size = 8192;  // counts the 256 bytes and the special tokens
   std::vector<std::string> special_tokens;
-  Pretokenizer pretokenizer = Pretokenizer::kGpt2;
+  Pretokenizer pretokenizer;
   int threads = 1;
   int64_t min_frequency =
       2;  // a pair seen less often is never merged; fewer tokens than vocab_size result, with a warning

@@ -124,14 +124,23 @@ void EncodeTables::find_words(const std::vector<std::string>& tokens) {
 }
 
 void Encoder::encode(std::string_view text, size_t limit, bool at_start, std::vector<int32_t>& out) {
+  if (tables_.spm()) return encode_spm(text, limit, at_start, out);
+  PieceCursor cursor(tables_.pretokenizer(), text, limit);
+  std::array<Piece, 64> pieces;
+  while (const size_t count = cursor.next(pieces)) {
+    for (const Piece& piece : std::span(pieces).first(count)) encode_piece(text, piece.begin, piece.length, out);
+  }
+}
+
+void Encoder::encode_spm(std::string_view text, size_t limit, bool at_start, std::vector<int32_t>& out) {
   size_t position = 0;
   if (at_start && limit > 0 && tables_.add_space_prefix()) {
-    position = tables_.next_piece(text, 0);
+    position = tables_.spm()->next_piece(text, 0);
     const std::string first = " " + std::string(text.substr(0, position));
     encode_piece(first, 0, first.size(), out);
   }
   while (position < limit) {
-    const size_t length = tables_.next_piece(text, position);
+    const size_t length = tables_.spm()->next_piece(text, position);
     encode_piece(text, position, length, out);
     position += length;
   }

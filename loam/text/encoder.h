@@ -26,11 +26,9 @@ class EncodeTables {
   explicit EncodeTables(const BpeModel& model);
   explicit EncodeTables(const SpmModel& model);
 
-  size_t next_piece(std::string_view text, size_t position) const {
-    return spm_ ? spm_->next_piece(text, position) : loam::next_piece(pretokenizer_, text, position);
-  }
+  const Pretokenizer& pretokenizer() const { return pretokenizer_; }  // of byte-level BPE
   size_t stable_prefix(std::string_view text) const {
-    return spm_ ? spm_->stable_prefix(text) : loam::stable_prefix(pretokenizer_, text);
+    return spm_ ? spm_->stable_prefix(text) : pretokenizer_.stable_prefix(text);
   }
   // The length of the front of a piece, a few thousand bytes where that can be, that no merge ever joins with the rest.
   size_t block_length(std::string_view piece) const;
@@ -45,7 +43,7 @@ class EncodeTables {
  private:
   void find_words(const std::vector<std::string>& tokens);
 
-  Pretokenizer pretokenizer_ = Pretokenizer::kGpt2;
+  Pretokenizer pretokenizer_;
   std::array<int32_t, 256> byte_ids_{};
   std::bitset<65536> joined_bytes_;  // 256 * last byte of the left + first byte of the right part, for each merge
   std::unique_ptr<SpmVocab> spm_;    // null for byte-level BPE
@@ -69,6 +67,7 @@ class Encoder {
   void encode(std::string_view text, size_t limit, bool at_start, std::vector<int32_t>& out);
 
  private:
+  void encode_spm(std::string_view text, size_t limit, bool at_start, std::vector<int32_t>& out);
   void encode_piece(std::string_view text, size_t position, size_t length, std::vector<int32_t>& out);
   void encode_long_piece(std::string_view piece, std::vector<int32_t>& out);
   void merge_piece(std::string_view piece);

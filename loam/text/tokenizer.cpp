@@ -55,7 +55,7 @@ bool SpecialPolicy::allows(std::string_view token) const {
 BpeModel make_bpe_model(std::vector<Merge> merges, const std::vector<std::string>& special_tokens,
                         Pretokenizer pretokenizer) {
   BpeModel model;
-  model.pretokenizer = pretokenizer;
+  model.pretokenizer = std::move(pretokenizer);
   for (int byte = 0; byte < 256; ++byte) model.tokens.emplace_back(1, static_cast<char>(byte));
   for (const auto& [left, right] : merges) {
     const int32_t made = static_cast<int32_t>(model.tokens.size());
@@ -143,7 +143,7 @@ void Tokenizer::encode(std::string_view text, const SpecialPolicy& policy, std::
 int64_t Tokenizer::count(std::string_view text) const { return static_cast<int64_t>(encode(text).size()); }
 
 bool Tokenizer::is_independent_cut(std::string_view text, size_t position) const {
-  return state_->bpe && loam::is_independent_cut(text, position) &&
+  return state_->bpe && state_->bpe->pretokenizer.is_independent_cut(text, position) &&
          !state_->inside_added[byte_pair(text[position - 1], text[position])];
 }
 
@@ -186,7 +186,7 @@ std::string Tokenizer::fingerprint() const {
     append_field(all, fmt::format("special {} {} {}", s.id, s.always, s.text));
   append_field(all, fmt::format("bos {}", bos_id()));
   if (const BpeModel* model = bpe()) {
-    append_field(all, pretokenizer_name(model->pretokenizer));
+    append_field(all, model->pretokenizer.description());
     for (size_t i = 0; i < model->merges.size(); ++i) {
       append_field(all, fmt::format("{} {} {}", model->merges[i].first, model->merges[i].second, model->merge_ids[i]));
     }

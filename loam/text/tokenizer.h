@@ -38,7 +38,7 @@ struct SpecialToken {
 
 // Everything that defines a byte-level BPE tokenizer.
 struct BpeModel {
-  Pretokenizer pretokenizer = Pretokenizer::kGpt2;
+  Pretokenizer pretokenizer;
   std::vector<std::string> tokens;  // by id, as bytes (for a special token its text); "" for an id that no token has
   std::vector<Merge> merges;        // by rank; ids of the parts and, in the same order, of the result
   std::vector<int32_t> merge_ids;

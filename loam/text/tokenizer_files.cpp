@@ -117,7 +117,8 @@ Tokenizer load_tokenizer(const Path& path) {
 
 void save_tokenizer(const Tokenizer& tokenizer, const Path& directory) {
   write_file_atomic(directory / "tokenizer.json", tokenizer_json(tokenizer));
-  if (!tokenizer.bpe()) return;
+  // The pair of files says nothing of a pattern: it means GPT-2's.
+  if (!tokenizer.bpe() || tokenizer.bpe()->pretokenizer.name() != "gpt2") return;
   const BpeParts parts = disassemble_bpe(*tokenizer.bpe());
   Json::Object vocab;
   for (const auto& [text, id] : parts.vocab) vocab.emplace_back(text, id);

@@ -72,8 +72,8 @@ class Reader {
   std::vector<const Json*> flatten(std::string_view part, std::string_view members) const;
 
   void check_model() const;
-  void check_byte_level(const Json& step, bool use_regex) const;
-  void check_byte_level_pre_tokenizer() const;
+  Split read_split(const Json& step) const;
+  Pretokenizer read_pretokenizer() const;
   void check_spm_decoder() const;
   bool read_spm_normalizer() const;
   int32_t read_bos() const;
@@ -121,32 +121,76 @@ void Reader::check_model() const {
   }
 }
 
-void Reader::check_byte_level(const Json& step, bool use_regex) const {
-  if (type_of(step) != "ByteLevel") refuse("pre_tokenizer \"{}\" is not supported", type_of(step));
-  if (flag(step, "add_prefix_space", true)) refuse("ByteLevel with add_prefix_space is not supported");
-  if (flag(step, "use_regex", true) != use_regex) {
-    refuse("ByteLevel {} its own pattern is not supported here", use_regex ? "without" : "with");
-  }
+SplitBehavior parse_behavior(const std::string& name) {
+  if (name == "Isolated") return SplitBehavior::kIsolated;
+  if (name == "Removed") return SplitBehavior::kRemoved;
+  if (name == "MergedWithPrevious") return SplitBehavior::kMergedWithPrevious;
+  if (name == "MergedWithNext") return SplitBehavior::kMergedWithNext;
+  if (name == "Contiguous") return SplitBehavior::kContiguous;
+  fail(ErrorCode::kBadFormat, "\"{}\" is not a behavior", name);
 }
 
-// ByteLevel with GPT-2's pattern inside, or a Split by that pattern and then ByteLevel without.
-void Reader::check_byte_level_pre_tokenizer() const {
+// The regex for the text itself.
+std::string escape_regex(const std::string& text) {
+  std::string regex;
+  for (const char c : text) {
+    if (std::string_view(R"(\.^$*+?()[]{}|)").find(c) != std::string_view::npos) regex += '\\';
+    regex += c;
+  }
+  return regex;
+}
+
+Split Reader::read_split(const Json& step) const {
+  const std::string& type = type_of(step);
+  if (type == "Split") {
+    const Json& pattern = at(step, "pattern");
+    const Json* regex = given(pattern, "Regex");
+    return {regex ? text(*regex) : escape_regex(text(at(pattern, "String"))),
+            take(at(step, "behavior"), [](const Json& b) { return parse_behavior(b.as_string()); }),
+            flag(step, "invert", false)};
+  }
+  if (type == "Digits") return {flag(step, "individual_digits", false) ? R"(\p{N})" : R"(\p{N}+)"};
+  if (type == "Punctuation") {
+    const Json* behavior = given(step, "behavior");
+    return {R"([\p{P}$+<=>^`|~])", behavior
+                                       ? take(*behavior, [](const Json& b) { return parse_behavior(b.as_string()); })
+                                       : SplitBehavior::kIsolated};
+  }
+  if (type == "Whitespace") {
+#define LOAM_WORD R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\p{Join_Control})"
+    return {"[" LOAM_WORD "]+|[^" LOAM_WORD R"(\s]+)", SplitBehavior::kRemoved, true};
+#undef LOAM_WORD
+  }
+  if (type == "WhitespaceSplit") return {R"(\s)", SplitBehavior::kRemoved};
+  refuse("pre_tokenizer \"{}\" is not supported", type);
+}
+
+// Splits, among them at most one ByteLevel, which must be there: what follows it sees bytes in an alphabet of its own,
+// in which only ASCII keeps its meaning.
+Pretokenizer Reader::read_pretokenizer() const {
   if (!flatten("normalizer", "normalizers").empty()) {
     refuse("normalizer \"{}\" is not supported with a byte-level model",
            type_of(*flatten("normalizer", "normalizers")[0]));
   }
-  const std::vector<const Json*> steps = flatten("pre_tokenizer", "pretokenizers");
-  if (steps.size() == 1) return check_byte_level(*steps[0], true);
-  if (steps.size() != 2 || type_of(*steps[0]) != "Split") refuse("this sequence of pre_tokenizers is not supported");
-  const Json& split = *steps[0];
-  const Json* regex = given(at(split, "pattern"), "Regex");
-  if (!regex || text(*regex) != pretokenizer_pattern(Pretokenizer::kGpt2)) {
-    refuse("the split pattern {} is not supported", at(split, "pattern").dump());
+  std::vector<Split> splits;
+  bool byte_level = false;
+  for (const Json* step : flatten("pre_tokenizer", "pretokenizers")) {
+    if (type_of(*step) == "ByteLevel") {
+      if (byte_level) refuse("two pre_tokenizers ByteLevel are not supported");
+      if (flag(*step, "add_prefix_space", true)) refuse("ByteLevel with add_prefix_space is not supported");
+      if (flag(*step, "use_regex", true)) splits.push_back(Pretokenizer::gpt2().splits()[0]);
+      byte_level = true;
+      continue;
+    }
+    splits.push_back(read_split(*step));
+    if (!byte_level) continue;
+    const auto scanner = run_scanner(splits.back().regex);
+    if (!scanner || !scanner->is_ascii()) {
+      refuse("pre_tokenizer \"{}\" after ByteLevel is not supported", type_of(*step));
+    }
   }
-  if (text(at(split, "behavior")) != "Isolated" || flag(split, "invert", false)) {
-    refuse("a Split other than Isolated is not supported");
-  }
-  check_byte_level(*steps[1], false);
+  if (!byte_level) refuse("a BPE with pre_tokenizers but without ByteLevel is not supported");
+  return take(at(root_, "pre_tokenizer"), [&](const Json&) { return Pretokenizer(std::move(splits)); });
 }
 
 std::vector<SpecialToken> Reader::read_added() const {
@@ -207,7 +251,7 @@ int32_t Reader::read_bos() const {
 }
 
 BpeModel Reader::read_bpe() const {
-  check_byte_level_pre_tokenizer();
+  Pretokenizer pretokenizer = read_pretokenizer();
   for (const Json* step : flatten("decoder", "decoders")) {
     if (type_of(*step) != "ByteLevel")
       refuse("decoder \"{}\" is not supported with a byte-level model", type_of(*step));
@@ -228,6 +272,7 @@ BpeModel Reader::read_bpe() const {
     }
   }
   BpeModel model = assemble_bpe(parts, added, source_);
+  model.pretokenizer = std::move(pretokenizer);
   model.bos_id = read_bos();
   return model;
 }

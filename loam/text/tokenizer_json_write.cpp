@@ -16,8 +16,38 @@ Json added_token(int32_t id, const std::string& text, bool special) {
                       {"rstrip", false}, {"normalized", false}, {"special", special}};
 }
 
-Json byte_level() {
-  return Json::Object{{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", true}};
+Json byte_level(bool use_regex = true) {
+  return Json::Object{
+      {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", use_regex}};
+}
+
+const char* behavior_name(SplitBehavior behavior) {
+  switch (behavior) {
+    case SplitBehavior::kIsolated:
+      return "Isolated";
+    case SplitBehavior::kRemoved:
+      return "Removed";
+    case SplitBehavior::kMergedWithPrevious:
+      return "MergedWithPrevious";
+    case SplitBehavior::kMergedWithNext:
+      return "MergedWithNext";
+    case SplitBehavior::kContiguous:
+      return "Contiguous";
+  }
+  return "";
+}
+
+Json pre_tokenizer_json(const Pretokenizer& pretokenizer) {
+  if (pretokenizer.splits() == Pretokenizer::gpt2().splits()) return byte_level();
+  Json::Array steps;
+  for (const Split& split : pretokenizer.splits()) {
+    steps.push_back(Json::Object{{"type", "Split"},
+                                 {"pattern", Json::Object{{"Regex", split.regex}}},
+                                 {"behavior", behavior_name(split.behavior)},
+                                 {"invert", split.invert}});
+  }
+  steps.push_back(byte_level(false));
+  return Json::Object{{"type", "Sequence"}, {"pretokenizers", std::move(steps)}};
 }
 
 // Puts `text` in front of a sequence, and in front of both of a pair.
@@ -68,7 +98,7 @@ Json bpe_json(const BpeModel& model) {
   for (const auto& [left, right] : parts.merges) merges.push_back(left + " " + right);
   for (const SpecialToken& s : model.specials) added.push_back(added_token(s.id, s.text, !s.always));
   Json post = model.bos_id >= 0 ? template_with_bos(model.bos_id, model.tokens[model.bos_id]) : byte_level();
-  return file_json(std::move(added), nullptr, byte_level(), std::move(post), byte_level(),
+  return file_json(std::move(added), nullptr, pre_tokenizer_json(model.pretokenizer), std::move(post), byte_level(),
                    model_json(nullptr, false, std::move(vocab), std::move(merges)));
 }
 

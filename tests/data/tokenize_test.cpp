@@ -28,7 +28,7 @@ using Texts = std::vector<std::string>;
 constexpr const char* kEnd = "<|endoftext|>";
 
 // 256 bytes, "th" = 256, "the" = 257, end of text = 258.
-Tokenizer small_tokenizer() { return Tokenizer(make_bpe_model({{'t', 'h'}, {256, 'e'}}, {kEnd}, Pretokenizer::kGpt2)); }
+Tokenizer small_tokenizer() { return Tokenizer(make_bpe_model({{'t', 'h'}, {256, 'e'}}, {kEnd}, Pretokenizer::gpt2())); }
 
 std::string json_lines(const Texts& texts) {
   std::string lines;
@@ -121,7 +121,7 @@ TEST_F(Tokenize, IdsByHand) {
 
 // Where the tokenizer puts the end of text in front of every text, it stands between documents once.
 TEST_F(Tokenize, DocumentsBeginWithTheTokenThatBeginsTexts) {
-  BpeModel model = make_bpe_model({{'t', 'h'}, {256, 'e'}}, {kEnd}, Pretokenizer::kGpt2);
+  BpeModel model = make_bpe_model({{'t', 'h'}, {256, 'e'}}, {kEnd}, Pretokenizer::gpt2());
   model.bos_id = 258;
   tokenizer_ = Tokenizer(std::move(model));
   run(file("d.jsonl", json_lines({"the cat", "ath"})), "out");
@@ -282,7 +282,7 @@ TEST_F(Tokenize, ErrorsLeaveNothingBehind) {
   EXPECT_LOAM_ERROR(run(good, "out", 1.0), ErrorCode::kInvalidArgument, "fraction of 1");
   EXPECT_LOAM_ERROR(run(good, "out", std::nan("")), ErrorCode::kInvalidArgument, "fraction");
   EXPECT_LOAM_ERROR(run(good, "out", 0, 0), ErrorCode::kInvalidArgument, "0 threads");
-  tokenizer_ = Tokenizer(make_bpe_model({}, {}, Pretokenizer::kGpt2));
+  tokenizer_ = Tokenizer(make_bpe_model({}, {}, Pretokenizer::gpt2()));
   EXPECT_LOAM_ERROR(run(good, "out"), ErrorCode::kInvalidArgument, "no end-of-text token");
   EXPECT_EQ(std::distance(fs::directory_iterator(directory_.path()), fs::directory_iterator()), 3);
 }

@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <string>
 #include <string_view>
@@ -35,12 +36,13 @@ inline std::vector<int32_t> ids_of(const Json& list) {
   return ids;
 }
 
-inline std::vector<std::string> split_pieces(std::string_view text) {
+inline std::vector<std::string> split_pieces(std::string_view text,
+                                             const Pretokenizer& pretokenizer = Pretokenizer::gpt2()) {
   std::vector<std::string> pieces;
-  for (size_t i = 0; i < text.size();) {
-    const size_t length = next_piece(Pretokenizer::kGpt2, text, i);
-    pieces.emplace_back(text.substr(i, length));
-    i += length;
+  PieceCursor cursor(pretokenizer, text);
+  std::array<Piece, 3> some;
+  while (const size_t count = cursor.next(some)) {
+    for (size_t i = 0; i < count; ++i) pieces.emplace_back(text.substr(some[i].begin, some[i].length));
   }
   return pieces;
 }
@@ -126,7 +128,7 @@ inline std::map<std::string, int64_t> count_pieces(const std::vector<std::string
 }
 
 inline std::vector<ByteMerge> as_bytes(const std::vector<Merge>& merges) {
-  const BpeModel model = make_bpe_model(merges, {}, Pretokenizer::kGpt2);
+  const BpeModel model = make_bpe_model(merges, {}, Pretokenizer::gpt2());
   std::vector<ByteMerge> bytes;
   for (const auto& [left, right] : merges) bytes.emplace_back(model.tokens[left], model.tokens[right]);
   return bytes;

@@ -21,7 +21,7 @@ using testing::train_on;
 using Ids = std::vector<int32_t>;
 
 Tokenizer trained(const std::vector<std::string>& specials) {
-  return Tokenizer(make_bpe_model(train_on({random_text(hard_parts(), 3000, 1)}, 200), specials, Pretokenizer::kGpt2));
+  return Tokenizer(make_bpe_model(train_on({random_text(hard_parts(), 3000, 1)}, 200), specials, Pretokenizer::gpt2()));
 }
 
 TEST(TokenizerFiles, EqualsHuggingFaceTokenizers) {
@@ -76,7 +76,7 @@ TEST(TokenizerFiles, SaveAndLoadGiveTheSameTokenizer) {
 }
 
 TEST(TokenizerFiles, TheTokenInFrontIsKept) {
-  BpeModel model = make_bpe_model({}, {"<|start|>"}, Pretokenizer::kGpt2);
+  BpeModel model = make_bpe_model({}, {"<|start|>"}, Pretokenizer::gpt2());
   model.bos_id = 256;
   const Tokenizer back = parse_tokenizer_json(tokenizer_json(Tokenizer(model)), "file");
   EXPECT_EQ(back.bos_id(), 256);
@@ -85,7 +85,7 @@ TEST(TokenizerFiles, TheTokenInFrontIsKept) {
 
 // The template of the SentencePiece fixture was written by `tokenizers`; only the id differs here.
 TEST(TokenizerFiles, TheTokenInFrontIsWrittenAsHuggingFaceWritesIt) {
-  BpeModel model = make_bpe_model({}, {"<s>"}, Pretokenizer::kGpt2);
+  BpeModel model = make_bpe_model({}, {"<s>"}, Pretokenizer::gpt2());
   model.bos_id = 256;
   Json wanted = testing::fixture("tokenizer_spm.json").at("file").at("post_processor");
   wanted["special_tokens"]["<s>"]["ids"] = Json::Array{256};
@@ -97,13 +97,14 @@ TEST(TokenizerFiles, TokensThatWouldBeWrittenAlikeAreRefused) {
   const Tokenizer tokenizer(make_bpe_model({{' ', 'a'}},
                                            {"\u0120"
                                             "a"},
-                                           Pretokenizer::kGpt2));
+                                           Pretokenizer::gpt2()));
   EXPECT_LOAM_ERROR(tokenizer_json(tokenizer), ErrorCode::kInvalidArgument, "written as");
 }
 
 // A small good file, and a way to change one place of it.
 Json small_file() {
-  return Json::parse(tokenizer_json(Tokenizer(make_bpe_model({{'a', 'b'}, {256, 'c'}}, {"<s>"}, Pretokenizer::kGpt2))));
+  return Json::parse(
+      tokenizer_json(Tokenizer(make_bpe_model({{'a', 'b'}, {256, 'c'}}, {"<s>"}, Pretokenizer::gpt2()))));
 }
 
 TEST(TokenizerFiles, WhatWouldChangeIdsIsRefused) {
@@ -161,10 +162,9 @@ TEST(TokenizerFiles, WhatWouldChangeIdsIsRefused) {
       },
       "Lowercase");
   refused([](Json& f) { f["truncation"] = Json::Object{{"max_length", 5}}; }, "truncation");
-  refused([](Json& f) { f["pre_tokenizer"] = Json::Object{{"type", "Whitespace"}}; }, "Whitespace");
+  refused([](Json& f) { f["pre_tokenizer"] = Json::Object{{"type", "Metaspace"}}; }, "Metaspace");
   refused([](Json& f) { f["pre_tokenizer"] = nullptr; }, "byte_fallback");
   refused([](Json& f) { f["pre_tokenizer"]["add_prefix_space"] = true; }, "add_prefix_space");
-  refused([](Json& f) { f["pre_tokenizer"]["use_regex"] = false; }, "pattern");
   refused([](Json& f) { f["decoder"] = Json::Object{{"type", "WordPiece"}}; }, "WordPiece");
   refused([](Json& f) { f["post_processor"] = Json::Object{{"type", "BertProcessing"}}; }, "BertProcessing");
   refused([](Json& f) { f["added_tokens"].as_array()[0]["lstrip"] = true; }, "lstrip");
@@ -254,7 +254,7 @@ TEST(TokenizerFiles, SplitByThePatternAndThenBytesIsTheSame) {
   Json bytes = file.at("pre_tokenizer");
   bytes["use_regex"] = false;
   Json split = Json::Object{{"type", "Split"},
-                            {"pattern", Json::Object{{"Regex", pretokenizer_pattern(Pretokenizer::kGpt2)}}},
+                            {"pattern", Json::Object{{"Regex", Pretokenizer::gpt2().splits()[0].regex}}},
                             {"behavior", "Isolated"},
                             {"invert", false}};
   const auto with_split = [&](const Json& step) {
@@ -264,11 +264,45 @@ TEST(TokenizerFiles, SplitByThePatternAndThenBytesIsTheSame) {
   };
   EXPECT_EQ(parse_tokenizer_json(with_split(split), "f").fingerprint(), plain);
   Json other = split;
-  other["pattern"]["Regex"] = "\\p{N}{1,3}|" + std::string(pretokenizer_pattern(Pretokenizer::kGpt2));
-  EXPECT_LOAM_ERROR(parse_tokenizer_json(with_split(other), "f"), ErrorCode::kBadFormat, "p{N}{1,3}");
+  other["behavior"] = "Sideways";
+  EXPECT_LOAM_ERROR(parse_tokenizer_json(with_split(other), "f"), ErrorCode::kBadFormat,
+                    "pre_tokenizer.pretokenizers[0].behavior: \"Sideways\"");
   other = split;
-  other["behavior"] = "Removed";
-  EXPECT_LOAM_ERROR(parse_tokenizer_json(with_split(other), "f"), ErrorCode::kBadFormat, "Isolated");
+  other["pattern"]["Regex"] = "(a";
+  EXPECT_LOAM_ERROR(parse_tokenizer_json(with_split(other), "f"), ErrorCode::kBadFormat,
+                    "f: pre_tokenizer: the regex \"(a\" is wrong: missing closing parenthesis at offset 2");
+}
+
+TEST(TokenizerFiles, SplitsAreReadAndWritten) {
+  Json file = small_file();
+  const auto with_steps = [&](Json::Array steps) {
+    file["pre_tokenizer"] = Json::Object{{"type", "Sequence"}, {"pretokenizers", std::move(steps)}};
+    return parse_tokenizer_json(file.dump(), "f");
+  };
+  const auto step = [](const std::string& text) { return Json::parse(text, "step"); };
+  const Json bytes = step(R"({"type": "ByteLevel", "add_prefix_space": false, "use_regex": false})");
+  const Tokenizer tokenizer = with_steps({
+      step(R"({"type": "Split", "pattern": {"String": "(."}, "behavior": "MergedWithNext", "invert": false})"),
+      step(R"({"type": "Digits", "individual_digits": true})"),
+      step(R"({"type": "Punctuation", "behavior": "Contiguous"})"),
+      step(R"({"type": "WhitespaceSplit"})"),
+      bytes,
+      step(R"({"type": "Split", "pattern": {"Regex": "[0-9]{3}"}, "behavior": "Isolated", "invert": true})"),
+  });
+  const std::vector<Split> wanted = {
+      {R"(\(\.)", SplitBehavior::kMergedWithNext},         {R"(\p{N})"},
+      {R"([\p{P}$+<=>^`|~])", SplitBehavior::kContiguous}, {R"(\s)", SplitBehavior::kRemoved},
+      {"[0-9]{3}", SplitBehavior::kIsolated, true},
+  };
+  EXPECT_EQ(tokenizer.bpe()->pretokenizer.splits(), wanted);
+  const Tokenizer again = parse_tokenizer_json(tokenizer_json(tokenizer), "f");
+  EXPECT_EQ(again.bpe()->pretokenizer.splits(), wanted);
+  EXPECT_EQ(again.fingerprint(), tokenizer.fingerprint());
+  EXPECT_NE(with_steps({bytes}).fingerprint(), tokenizer.fingerprint());
+  EXPECT_EQ(with_steps({bytes}).bpe()->pretokenizer.splits().size(), 0u);
+  EXPECT_LOAM_ERROR(with_steps({bytes, step(R"({"type": "Digits"})")}), ErrorCode::kBadFormat, "after ByteLevel");
+  EXPECT_LOAM_ERROR(with_steps({bytes, bytes}), ErrorCode::kBadFormat, "two pre_tokenizers ByteLevel");
+  EXPECT_LOAM_ERROR(with_steps({step(R"({"type": "Digits"})")}), ErrorCode::kBadFormat, "without ByteLevel");
 }
 
 TEST(TokenizerFiles, MergesThatScoresCannotExpressAreRefused) {

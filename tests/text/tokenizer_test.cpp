@@ -23,12 +23,12 @@ using Ids = std::vector<int32_t>;
 Tokenizer trained(const std::vector<std::string>& specials = {}) {
   std::vector<std::string> corpus = {random_text(hard_parts(), 3000, 1),
                                      random_text({"low ", "lower ", "newest ", "aa", "aaaa "}, 3000, 2)};
-  return Tokenizer(make_bpe_model(train_on(corpus, 400), specials, Pretokenizer::kGpt2));
+  return Tokenizer(make_bpe_model(train_on(corpus, 400), specials, Pretokenizer::gpt2()));
 }
 
 // A vocabulary with a token for each byte (ids 0 to 255) and merges given as text.
 BpeModel model_of(const std::vector<std::pair<std::string, std::string>>& merges) {
-  BpeModel model = make_bpe_model({}, {}, Pretokenizer::kGpt2);
+  BpeModel model = make_bpe_model({}, {}, Pretokenizer::gpt2());
   const auto id_of = [&](const std::string& token) {
     return static_cast<int32_t>(std::find(model.tokens.begin(), model.tokens.end(), token) - model.tokens.begin());
   };
@@ -100,7 +100,7 @@ TEST(Tokenizer, EqualsTheSlowReferenceForMergesInAnyOrder) {
     for (const auto& merge : order) {
       if (made(merge.first) && made(merge.second)) kept.push_back(merge);
     }
-    BpeModel model = make_bpe_model({}, {}, Pretokenizer::kGpt2);
+    BpeModel model = make_bpe_model({}, {}, Pretokenizer::gpt2());
     for (const auto& [left, right] : merges) {
       if (std::find(model.tokens.begin(), model.tokens.end(), left + right) == model.tokens.end())
         model.tokens.push_back(left + right);
@@ -246,7 +246,7 @@ TEST(Tokenizer, ControlTokensComeOnlyByOptIn) {
 }
 
 TEST(Tokenizer, LongestSpecialTokenWins) {
-  const Tokenizer tokenizer(make_bpe_model({}, {"X", "XX", "XXY"}, Pretokenizer::kGpt2));
+  const Tokenizer tokenizer(make_bpe_model({}, {"X", "XX", "XXY"}, Pretokenizer::gpt2()));
   const int32_t x = 256, xx = 257, xxy = 258;
   EXPECT_EQ(tokenizer.encode("XXX", SpecialPolicy::all()), (Ids{xx, x}));
   EXPECT_EQ(tokenizer.encode("XXXY", SpecialPolicy::all()), (Ids{xx, x, 'Y'}));
@@ -395,7 +395,7 @@ TEST(StreamDecoder, PartsJoinedEqualTheFullDecode) {
 }
 
 TEST(StreamDecoder, HoldsBackPartsOfACharacter) {
-  const Tokenizer tokenizer(make_bpe_model({}, {}, Pretokenizer::kGpt2));
+  const Tokenizer tokenizer(make_bpe_model({}, {}, Pretokenizer::gpt2()));
   StreamDecoder decoder(tokenizer);
   EXPECT_EQ(decoder.push('a'), "a");
   EXPECT_EQ(decoder.push(0xF0), "");
@@ -423,7 +423,7 @@ TEST(Tokenizer, IdsWithoutATokenAreRefused) {
 
 TEST(Tokenizer, BrokenModelsAreRefused) {
   const auto refused = [](const std::function<void(BpeModel&)>& damage, const std::string& part) {
-    BpeModel model = make_bpe_model({{'a', 'b'}, {256, 'c'}}, {"<s>"}, Pretokenizer::kGpt2);
+    BpeModel model = make_bpe_model({{'a', 'b'}, {256, 'c'}}, {"<s>"}, Pretokenizer::gpt2());
     damage(model);
     EXPECT_LOAM_ERROR(Tokenizer(model), ErrorCode::kBadFormat, part);
   };
@@ -435,12 +435,12 @@ TEST(Tokenizer, BrokenModelsAreRefused) {
   refused([](BpeModel& m) { m.merges[1] = m.merges[0], m.merge_ids[1] = m.merge_ids[0]; }, "twice");
   refused([](BpeModel& m) { m.specials[0].id = 5000; }, "5000");
   refused([](BpeModel& m) { m.bos_id = 5000; }, "5000");
-  EXPECT_LOAM_ERROR(make_bpe_model({{300, 1}}, {}, Pretokenizer::kGpt2), ErrorCode::kInvalidArgument, "300");
+  EXPECT_LOAM_ERROR(make_bpe_model({{300, 1}}, {}, Pretokenizer::gpt2()), ErrorCode::kInvalidArgument, "300");
 }
 
 TEST(Tokenizer, FingerprintChangesWithAnythingThatDecidesIds) {
   const auto print = [](const std::function<void(BpeModel&)>& change) {
-    BpeModel model = make_bpe_model({{'a', 'b'}, {'c', 'd'}}, {"<s>"}, Pretokenizer::kGpt2);
+    BpeModel model = make_bpe_model({{'a', 'b'}, {'c', 'd'}}, {"<s>"}, Pretokenizer::gpt2());
     change(model);
     return Tokenizer(model).fingerprint();
   };
@@ -455,10 +455,10 @@ TEST(Tokenizer, FingerprintChangesWithAnythingThatDecidesIds) {
 }
 
 TEST(Tokenizer, NamedTokens) {
-  const Tokenizer tokenizer(make_bpe_model({}, {"<|pad|>", "<|endoftext|>"}, Pretokenizer::kGpt2));
+  const Tokenizer tokenizer(make_bpe_model({}, {"<|pad|>", "<|endoftext|>"}, Pretokenizer::gpt2()));
   EXPECT_EQ(tokenizer.end_of_text_id(), 257);
   EXPECT_EQ(tokenizer.bos_id(), -1);
-  EXPECT_EQ(Tokenizer(make_bpe_model({}, {}, Pretokenizer::kGpt2)).end_of_text_id(), -1);
+  EXPECT_EQ(Tokenizer(make_bpe_model({}, {}, Pretokenizer::gpt2())).end_of_text_id(), -1);
 }
 
 }  // namespace

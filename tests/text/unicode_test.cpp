@@ -39,6 +39,13 @@ TEST(Unicode, TablesAgreeWithTheUnicodeDatabase) {
     if (title.ends_with("First>")) first = code;
     for (uint32_t c = title.ends_with("Last>") ? first : code; c <= code; ++c) category[c] = line[kind];
   }
+  EXPECT_EQ(CharProperties::of(0x4F60).category(), Category::kLo);
+  EXPECT_EQ(CharProperties::of(0x301).category(), Category::kMn);
+  EXPECT_EQ(CharProperties::of(0x10FFFD).category(), Category::kCo);
+  EXPECT_EQ(CharProperties::of(0x378).category(), Category::kCn);
+  EXPECT_TRUE(CharProperties::of(0x3007).han() && CharProperties::of(0x2E80).han() &&
+              !CharProperties::of(0x30A2).han());
+  EXPECT_TRUE(CharProperties::of(0x24B6).alphabetic() && !CharProperties::of(0x2460).alphabetic());
   int64_t letters = 0;
   for (uint32_t c = 0; c < 0x110000; ++c) {
     ASSERT_EQ(char_class(c) == CharClass::kLetter, category[c] == 'L') << std::hex << c;
