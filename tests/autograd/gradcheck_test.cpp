@@ -1,4 +1,4 @@
-#include "loam/autograd/gradcheck.h"
+#include "tests/harness/gradcheck.h"
 
 #include <gtest/gtest.h>
 
@@ -12,9 +12,9 @@ TEST(GradCheck, KnownDerivative) {
   const auto f = [](std::span<const double> x) { return std::sin(x[0]) * x[1] * x[1]; };
   const double x[] = {0.7, -3.0}, direction[] = {0.5, 2.0};
   const double want = 0.5 * std::cos(0.7) * 9 + 2 * 2 * std::sin(0.7) * -3;
-  EXPECT_NEAR(directional_derivative(f, x, direction), want, 1e-9 * std::abs(want));
+  EXPECT_NEAR(testing::directional_derivative(f, x, direction), want, 1e-9 * std::abs(want));
   const double none[] = {0, 0};
-  EXPECT_EQ(directional_derivative(f, x, none), 0);
+  EXPECT_EQ(testing::directional_derivative(f, x, none), 0);
 }
 
 }  // namespace

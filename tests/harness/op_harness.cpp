@@ -8,9 +8,9 @@
 #include <cstdlib>
 #include <limits>
 
-#include "loam/autograd/gradcheck.h"
 #include "loam/base/philox.h"
 #include "loam/kernels/kernel_table.h"
+#include "tests/harness/gradcheck.h"
 #include "tests/harness/test_params.h"
 
 namespace loam::testing {

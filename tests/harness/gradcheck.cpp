@@ -1,4 +1,4 @@
-#include "loam/autograd/gradcheck.h"
+#include "tests/harness/gradcheck.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,7 +6,7 @@
 
 #include "loam/base/error.h"
 
-namespace loam {
+namespace loam::testing {
 
 double directional_derivative(const std::function<double(std::span<const double>)>& function, std::span<const double> x,
                               std::span<const double> direction) {
@@ -25,4 +25,4 @@ double directional_derivative(const std::function<double(std::span<const double>
   return (up - down) / (2 * h);
 }
 
-}  // namespace loam
+}  // namespace loam::testing
