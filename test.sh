@@ -32,6 +32,14 @@ export OMP_WAIT_POLICY=passive
 
 step() { printf '\n== %s (%d s)\n' "$*" "$SECONDS"; }
 
+# report_skipped BUILD: how many tests of its last run were skipped, and why.
+report_skipped() {
+  local log="$1/Testing/Temporary/LastTest.log" count
+  count=$(grep -cE '^\[  SKIPPED \] .* \(|\.\.\. skipped ' "$log") || return 0
+  echo "$count tests were skipped:"
+  grep -hE 'shared test data is absent|\.\.\. skipped ' "$log" | sed -E 's/.*\.\.\. skipped/ /; s/^ */  /' | sort -u
+}
+
 # run_ctest PRESET ARGUMENTS...: the closing lines of ctest, and on failure all that it said about the tests that failed.
 run_ctest() {
   local build="build/$1" log="build/$1/ctest.log" status=0
@@ -40,12 +48,16 @@ run_ctest() {
   # On failure all but the lines of the tests that passed, the closing lines among them.
   if ((status != 0)); then grep -vE ' Passed | Start ' "$log" || true; else sed -n '/tests passed/,$p' "$log"; fi
   grep -q 'No tests were found' "$log" && status=1
+  report_skipped "$build"
   return "$status"
 }
 
 build() {
   cmake --preset "$1" >"build/$1.configure.log" 2>&1 || { tail -30 "build/$1.configure.log" >&2; return 1; }
-  cmake --build "build/$1" -j "$jobs" "${@:2}" >"build/$1.build.log" 2>&1 || { grep -A20 FAILED "build/$1.build.log" | head -60 >&2; return 1; }
+  cmake --build "build/$1" -j "$jobs" "${@:2}" >"build/$1.build.log" 2>&1 || {
+    { grep -A20 FAILED "build/$1.build.log" || tail -40 "build/$1.build.log"; } | head -60 >&2
+    return 1
+  }
   tail -1 "build/$1.build.log"
 }
 
