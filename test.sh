@@ -37,7 +37,7 @@ report_skipped() {
   local log="$1/Testing/Temporary/LastTest.log" count
   count=$(grep -cE '^\[  SKIPPED \] .* \(|\.\.\. skipped ' "$log") || return 0
   echo "$count tests were skipped:"
-  grep -hE 'shared test data is absent|\.\.\. skipped ' "$log" | sed -E 's/.*\.\.\. skipped/ /; s/^ */  /' | sort -u
+  awk '/: Skipped$/ { getline; print "  " $0 } sub(/.*\.\.\. skipped /, "  ")' "$log" | sort -u
 }
 
 # run_ctest PRESET ARGUMENTS...: the closing lines of ctest, and on failure all that it said about the tests that failed.
