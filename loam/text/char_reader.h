@@ -109,22 +109,33 @@ struct KnownChar {
   uint32_t length;
 };
 
-inline KnownChar read_char(std::string_view text, size_t position) {
-  const CharKinds fast = kKindsOfByte[static_cast<unsigned char>(text[position])];
-  if (fast != 0) return {fast, 1};
+// For a first byte of at least 0x80. Kept out of line: the loops over ASCII stay short.
+[[gnu::noinline]] inline KnownChar read_long_char(std::string_view text, size_t position) {
   const CodePoint c = read_code_point(text, position);
   if (c.value == kNoCodePoint) return {kNothing, 1};
   return {kKindsOfProperties[CharProperties::of(c.value).bits()], c.length};
 }
 
+inline CharKinds kinds_of_byte(std::string_view text, size_t position) {
+  return kKindsOfByte[static_cast<unsigned char>(text[position])];
+}
+
+inline KnownChar read_char(std::string_view text, size_t position) {
+  const CharKinds fast = kinds_of_byte(text, position);
+  if (fast != 0) [[likely]]
+    return {fast, 1};
+  return read_long_char(text, position);
+}
+
 // The end of the characters of these kinds that stand at `position`.
 inline size_t run_end(std::string_view text, size_t position, CharKinds wanted) {
-  while (position < text.size()) {
-    const KnownChar c = read_char(text, position);
-    if (!(c.kinds & wanted)) break;
+  while (true) {
+    while (position < text.size() && (kinds_of_byte(text, position) & wanted)) ++position;
+    if (position == text.size() || kinds_of_byte(text, position) != 0) return position;
+    const KnownChar c = read_long_char(text, position);
+    if (!(c.kinds & wanted)) return position;
     position += c.length;
   }
-  return position;
 }
 
 // White space.
