@@ -72,6 +72,7 @@ int train(const TrainOptions& o, const CommonFlags& flags) {
   const TrainConfig config = read_config(o, flags);
   if (o.dry_run) return print_run_plan(ctx, config, flags.json);
   if (o.out.empty()) throw UsageError("--out is required");
+  if (o.force && o.resume == "auto") throw UsageError("--force needs --resume never or a checkpoint");
   if (config.data.path.empty()) throw UsageError("--data is required");
 
   RunOptions options;

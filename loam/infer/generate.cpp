@@ -141,8 +141,7 @@ class Batch {
     const size_t request = active_[static_cast<size_t>(row)];
     const GenerateRequest& r = requests_[request];
     GenerateResult& result = results_[request];
-    if (r.vocab_limit > 0) logits = logits.first(std::min(logits.size(), static_cast<size_t>(r.vocab_limit)));
-    const Sampled s = samplers_[static_cast<size_t>(row)].sample(logits, r.stream, result.tokens.size());
+    const Sampled s = samplers_[static_cast<size_t>(row)].sample(logits, r.stream, result.tokens.size(), r.drawable);
     ++stats_.new_tokens;
     if (std::find(r.stop_ids.begin(), r.stop_ids.end(), s.token) != r.stop_ids.end())
       return end(row, FinishReason::stop);

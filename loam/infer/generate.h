@@ -15,8 +15,8 @@ struct GenerateRequest {
   std::vector<int32_t> prompt;  // at least one id
   int64_t max_tokens = 128;
   SamplingOptions sampling;
-  uint64_t stream = 0;            // random numbers: requests with equal seed and different streams are independent
-  int64_t vocab_limit = 0;        // only ids below it are drawn (a vocabulary is often padded); 0: all
+  uint64_t stream = 0;         // random numbers: requests with equal seed and different streams are independent
+  std::vector<bool> drawable;  // by id; those beyond its end are never drawn (a vocabulary is padded); empty: all are
   std::vector<int32_t> stop_ids;  // the text ends before these
 };
 
@@ -29,7 +29,7 @@ const char* finish_reason_name(FinishReason reason);
 
 struct GenerateResult {
   std::vector<int32_t> tokens;  // without the stop id
-  std::vector<float> logp;      // of each, under the model's own distribution (over the ids that may be drawn)
+  std::vector<float> logp;  // of each, under the model's own distribution, over all ids, as score_tokens() gives them
   FinishReason reason = FinishReason::length;
 };
 

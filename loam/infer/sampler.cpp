@@ -20,18 +20,24 @@ Sampler::Sampler(const SamplingOptions& options) : options_(options) { check_sam
 
 namespace {
 
-// Index of the largest logit, the lowest one of equals. Error for NaN or no finite value.
-size_t checked_argmax(std::span<const float> logits) {
-  size_t best = 0;
+bool may_draw(const std::vector<bool>& drawable, size_t id) {
+  return drawable.empty() || (id < drawable.size() && drawable[id]);
+}
+
+// Index of the largest logit that may be drawn, the lowest one of equals. Error for NaN, +inf or no finite value.
+size_t checked_argmax(std::span<const float> logits, const std::vector<bool>& drawable) {
+  size_t best = logits.size();
   for (size_t i = 0; i < logits.size(); ++i) {
     LOAM_CHECK(!std::isnan(logits[i]), "sampler: the logit of token {} is NaN", i);
-    if (logits[i] > logits[best]) best = i;
+    LOAM_CHECK(!std::isinf(logits[i]) || logits[i] < 0, "sampler: the logit of token {} is infinite", i);
+    if (may_draw(drawable, i) && (best == logits.size() || logits[i] > logits[best])) best = i;
   }
-  LOAM_CHECK(!logits.empty() && std::isfinite(logits[best]), "sampler: no token has a finite logit");
+  LOAM_CHECK(best < logits.size() && std::isfinite(logits[best]), "sampler: no token has a finite logit");
   return best;
 }
 
-double log_sum_exp(std::span<const float> logits, double max) {
+double log_sum_exp(std::span<const float> logits) {
+  const double max = *std::max_element(logits.begin(), logits.end());
   double sum = 0;
   for (float l : logits) sum += std::exp(l - max);
   return max + std::log(sum);
@@ -44,10 +50,11 @@ bool more_likely(const std::pair<float, int32_t>& a, const std::pair<float, int3
 
 }  // namespace
 
-Sampled Sampler::sample(std::span<const float> logits, uint64_t stream, uint64_t index) {
-  const size_t best = checked_argmax(logits);
+Sampled Sampler::sample(std::span<const float> logits, uint64_t stream, uint64_t index,
+                        const std::vector<bool>& drawable) {
+  const size_t best = checked_argmax(logits, drawable);
   const double max = logits[best];
-  const double lse = log_sum_exp(logits, max);
+  const double lse = log_sum_exp(logits);
   const auto result = [&](size_t token) {
     return Sampled{static_cast<int32_t>(token), static_cast<float>(logits[token] - lse)};
   };
@@ -55,13 +62,15 @@ Sampled Sampler::sample(std::span<const float> logits, uint64_t stream, uint64_t
 
   candidates_.clear();
   for (size_t i = 0; i < logits.size(); ++i) {
-    if (std::isfinite(logits[i])) candidates_.emplace_back(logits[i], static_cast<int32_t>(i));
+    if (std::isfinite(logits[i]) && may_draw(drawable, i)) candidates_.emplace_back(logits[i], static_cast<int32_t>(i));
   }
-  if (options_.top_k > 0 && static_cast<size_t>(options_.top_k) < candidates_.size()) {
+  const bool cut = options_.top_k > 0 && static_cast<size_t>(options_.top_k) < candidates_.size();
+  if (cut) {
     std::nth_element(candidates_.begin(), candidates_.begin() + options_.top_k, candidates_.end(), more_likely);
     candidates_.resize(static_cast<size_t>(options_.top_k));
   }
-  if (options_.top_p < 1) std::sort(candidates_.begin(), candidates_.end(), more_likely);
+  // The order decides which token a random number means, so nth_element must not leave its own.
+  if (cut || options_.top_p < 1) std::sort(candidates_.begin(), candidates_.end(), more_likely);
 
   // Weights relative to the most likely token, at the temperature.
   double total = 0;

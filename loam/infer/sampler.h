@@ -22,16 +22,18 @@ void check_sampling_options(const SamplingOptions& options);
 
 struct Sampled {
   int32_t token;
-  float logp;  // under the model's own distribution: temperature 1, nothing cut off
+  float logp;  // under the model's own distribution: temperature 1, nothing cut off, ids that are never drawn included
 };
 
 class Sampler {
  public:
   explicit Sampler(const SamplingOptions& options);
   // `index` is the number of the draw: the random number is a pure function of (seed, stream, index), so a sequence's
-  // text does not depend on what is sampled beside it. Logits of -inf are never drawn. Error{kInvalidArgument} if a
-  // logit is NaN or none is finite.
-  Sampled sample(std::span<const float> logits, uint64_t stream, uint64_t index);  // logits [V]
+  // text does not depend on what is sampled beside it. Logits of -inf are never drawn, nor are ids that
+  // `drawable` denies or that lie beyond its end; an empty one allows all. Error{kInvalidArgument} if a
+  // logit is NaN or +inf, or none is finite.
+  Sampled sample(std::span<const float> logits, uint64_t stream, uint64_t index,
+                 const std::vector<bool>& drawable = {});  // logits [V]
 
  private:
   SamplingOptions options_;

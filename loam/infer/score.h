@@ -1,4 +1,4 @@
-// Log-probabilities of given tokens.
+// Log-probabilities of given tokens, over all ids of the model's vocabulary.
 #pragma once
 
 #include <cstdint>

@@ -19,6 +19,18 @@ std::vector<int32_t> prompt_ids(const Tokenizer& tokenizer, const std::string& p
   return ids;
 }
 
+namespace {
+
+// A model's vocabulary may be longer than the tokenizer's, and the tokenizer's may have gaps.
+std::vector<bool> ids_with_token(const Tokenizer& tokenizer) {
+  const std::vector<std::string>& tokens = tokenizer.bpe() ? tokenizer.bpe()->tokens : tokenizer.spm()->tokens;
+  std::vector<bool> ids;
+  for (const std::string& token : tokens) ids.push_back(!token.empty());
+  return ids;
+}
+
+}  // namespace
+
 std::vector<TextResult> generate_text(const ExecContext& ctx, const Model& model, const Tokenizer& tokenizer,
                                       const std::vector<TextRequest>& requests, const GenerateOptions& options,
                                       const std::function<void(size_t, const std::string&)>& on_text,
@@ -27,6 +39,7 @@ std::vector<TextResult> generate_text(const ExecContext& ctx, const Model& model
     StreamDecoder decoder;
     StopFilter filter;
   };
+  const std::vector<bool> drawable = ids_with_token(tokenizer);
   std::vector<TextStream> streams;
   std::vector<GenerateRequest> engine_requests;
   std::vector<TextResult> results(requests.size());
@@ -38,7 +51,7 @@ std::vector<TextResult> generate_text(const ExecContext& ctx, const Model& model
                            .max_tokens = request.max_tokens,
                            .sampling = request.sampling,
                            .stream = request.stream,
-                           .vocab_limit = tokenizer.vocab_size(),
+                           .drawable = drawable,
                            .stop_ids = {}};
     engine.stop_ids = model.eos_ids;
     if (const int32_t end = tokenizer.end_of_text_id(); end >= 0) engine.stop_ids.push_back(end);
@@ -68,7 +81,7 @@ double TextScore::perplexity() const { return std::exp(-total_logp / static_cast
 double TextScore::bits_per_byte() const { return -total_logp / std::log(2.0) / static_cast<double>(bytes); }
 
 TextScore score_text(const ExecContext& ctx, const Model& model, const Tokenizer& tokenizer, const std::string& text,
-                     int64_t window, int64_t stride) {
+                     int64_t window, int64_t stride, const std::function<void(int64_t)>& on_tokens) {
   TextScore score;
   score.ids = text.empty() ? std::vector<int32_t>{} : prompt_ids(tokenizer, text);
   if (!score.ids.empty()) {
@@ -76,7 +89,7 @@ TextScore score_text(const ExecContext& ctx, const Model& model, const Tokenizer
     const auto first = std::span<const int32_t>(score.ids).first(1);
     if (first[0] != tokenizer.bos_id()) score.bytes -= static_cast<int64_t>(tokenizer.decode(first).size());
   }
-  score.logp = score_tokens(ctx, model, score.ids, window, stride);
+  score.logp = score_tokens(ctx, model, score.ids, window, stride, on_tokens);
   score.scored = score.ids.empty() ? 0 : static_cast<int64_t>(score.ids.size()) - 1;
   for (float logp : score.logp) score.total_logp += logp;
   return score;

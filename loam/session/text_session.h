@@ -31,14 +31,15 @@ struct TextResult {
 // Ids of a prompt: the tokenizer's begin token if it has one, then the text as ordinary text.
 std::vector<int32_t> prompt_ids(const Tokenizer& tokenizer, const std::string& prompt);
 
-// `on_text` gets each request's text as it becomes certain; joined, the parts equal TextResult::text.
+// Only ids that have a token are drawn. `on_text` gets each request's text as it becomes certain; joined, the parts
+// equal TextResult::text.
 std::vector<TextResult> generate_text(const ExecContext& ctx, const Model& model, const Tokenizer& tokenizer,
                                       const std::vector<TextRequest>& requests, const GenerateOptions& options,
                                       const std::function<void(size_t request, const std::string& text)>& on_text = {},
                                       GenerateStats* stats = nullptr);
 
 // The begin token of the tokenizer stands before the text, so that all of it is scored. Without one nothing stands
-// before the first token: it has no log-probability, and its bytes do not count either.
+// before the first token: it has no log-probability, and its bytes do not count either. `on_tokens` hears of progress.
 struct TextScore {
   std::vector<int32_t> ids;
   std::vector<float> logp;  // [ids]: 0 for the first
@@ -49,6 +50,6 @@ struct TextScore {
   double bits_per_byte() const;  // -total / ln 2 / bytes
 };
 TextScore score_text(const ExecContext& ctx, const Model& model, const Tokenizer& tokenizer, const std::string& text,
-                     int64_t window = 0, int64_t stride = 0);
+                     int64_t window = 0, int64_t stride = 0, const std::function<void(int64_t)>& on_tokens = {});
 
 }  // namespace loam

@@ -2,10 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "loam/base/error.h"
+#include "loam/base/philox.h"
+#include "tests/harness/expect_error.h"
 
 namespace loam {
 namespace {
@@ -66,6 +70,43 @@ TEST(Sampler, CutsKeepTheSetThatTheDefinitionKeeps) {
   check({.top_k = 3, .top_p = 0.5}, {2});  // 0.506 of the three that are left
 }
 
+TEST(Sampler, IdsThatMayNotBeDrawnCountForTheLogProb) {
+  const auto p = softmax(kLogits, 1);
+  const std::vector<bool> drawable = {true, true, false, true, true};  // not the most likely one, nor the last
+  std::vector<int> seen(kLogits.size(), 0);
+  for (const double temperature : {0.0, 1.0}) {
+    Sampler sampler({.temperature = temperature});
+    for (uint64_t i = 0; i < 200; ++i) {
+      const Sampled s = sampler.sample(kLogits, 0, i, drawable);
+      ++seen[static_cast<size_t>(s.token)];
+      EXPECT_NEAR(s.logp, std::log(p[static_cast<size_t>(s.token)]), 1e-6);
+    }
+  }
+  EXPECT_EQ(seen[2] + seen[4] + seen[5], 0);
+  EXPECT_GT(seen[0], 200);  // all greedy draws, and some of the others
+  EXPECT_THROW(Sampler({}).sample(kLogits, 0, 0, {false, false}), Error);
+}
+
+// The kept tokens share [0, 1) in the order of their likelihood, whatever order the selection leaves them in.
+TEST(Sampler, TheKeptOnesStandInOrder) {
+  std::vector<float> logits(1000);
+  for (size_t i = 0; i < logits.size(); ++i) logits[i] = static_cast<float>(i * 7919 % 1000) * 0.01f;
+  constexpr size_t kKept = 40;
+  std::vector<size_t> order(logits.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return logits[a] > logits[b]; });
+  double total = 0;
+  for (size_t i = 0; i < kKept; ++i) total += std::exp(double{logits[order[i]]});
+  Sampler sampler({.top_k = kKept, .seed = 9});
+  for (uint64_t draw = 0; draw < 500; ++draw) {
+    const auto random = PhiloxStream{9, 3}.block(draw);
+    double left = (random[0] * 0x1p32 + random[1]) * 0x1p-64 * total;
+    size_t at = 0;
+    while (at + 1 < kKept && (left -= std::exp(double{logits[order[at]]})) >= 0) ++at;
+    EXPECT_EQ(sampler.sample(logits, 3, draw).token, static_cast<int32_t>(order[at])) << draw;
+  }
+}
+
 TEST(Sampler, GreedyTakesTheLowestOfEqualsAndReportsTheModelsLogProb) {
   Sampler sampler({.temperature = 0});
   const std::vector<float> logits = {0.0f, 3.0f, 3.0f, -1.0f};
@@ -97,6 +138,8 @@ TEST(Sampler, BadSettingsAndLogitsAreErrors) {
   }
   Sampler sampler({});
   EXPECT_THROW(sampler.sample(std::vector<float>{0.0f, NAN}, 0, 0), Error);
+  EXPECT_LOAM_ERROR(sampler.sample(std::vector<float>{0.0f, kInf}, 0, 0), ErrorCode::kInvalidArgument,
+                    "the logit of token 1 is infinite");
   EXPECT_THROW(sampler.sample(std::vector<float>{-kInf, -kInf}, 0, 0), Error);
   EXPECT_THROW(sampler.sample(std::vector<float>{}, 0, 0), Error);
 }
