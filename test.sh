@@ -22,10 +22,10 @@ jobs=${JOBS:-$(nproc)}
 ((jobs <= 8)) || jobs=8
 if ((jobs < 2)); then test_jobs=1; else test_jobs=2; fi
 
-# Sanitizer builds run the "fast" tests of these folders: all of the library, and for threads the layers that start some.
+# Sanitizer builds run the "fast" tests of these folders: all of the library, and for threads what starts some or is shared by some.
 # End-to-end tests, the program's tests and the checks of the tree say nothing new there.
 asan_folders=(base config text tensor kernels format data autograd ops nn model optim train infer session)
-tsan_folders=(base text data kernels train)
+tsan_folders=(base tensor text data kernels model train)
 
 # Waiting threads that spin take the cores from the tests that run beside them.
 export OMP_WAIT_POLICY=passive
