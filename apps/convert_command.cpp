@@ -6,6 +6,7 @@
 #include "apps/open_model.h"
 #include "apps/options.h"
 #include "loam/base/clock.h"
+#include "loam/base/interrupt.h"
 #include "loam/base/log.h"
 #include "loam/model/families/family.h"
 #include "loam/text/tokenizer_files.h"
@@ -34,7 +35,8 @@ bool copy_tokenizer_files(const Path& from, const Path& to) {
 int run(const Options& o, const CommonFlags& flags) {
   if (o.to.ends_with(".gguf")) throw UsageError("--to " + o.to + ": GGUF is not there yet");
   const Stopwatch watch;
-  AtomicDirectory out(Path(o.to), o.force);
+  AtomicDirectory out(Path(o.to), o.force,
+                      {"*config.json", "model*.safetensors*", "tokenizer.json", "vocab.json", "merges.txt"});
   const ExecResources exec = make_exec_resources(Device{}, flags.threads);
   const Model model = open_model(exec.context, o.from, DType::f32);
   SaveModelOptions save;
@@ -50,7 +52,13 @@ int run(const Options& o, const CommonFlags& flags) {
   } else if (!std::filesystem::is_directory(source) || !copy_tokenizer_files(source, out.path())) {
     log_warn("{} has no tokenizer beside it; --tokenizer would put one into {}", o.from, o.to);
   }
+  Progress progress("writing", 0, "bytes");
+  save.on_bytes = [&](int64_t bytes) {
+    check_interrupt();
+    progress.advance(bytes);
+  };
   save_model(exec.context, model, out.path(), save);
+  progress.finish();
   Json report;
   report["out"] = o.to;
   report["family"] = Json::parse(read_file(out.path() / "config.json")).at("model_type");

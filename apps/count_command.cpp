@@ -18,21 +18,17 @@ int count(const TextOptions& o, const CommonFlags& flags) {
   OutputProgress progress("counting", total_bytes(files), "bytes");
   StreamCounts total;
   int64_t documents = 0;
-  for (const Path& file : files) {
-    if (!o.raw && (file == "-" || is_jsonl_name(file))) {
-      for_each_document(o.reader, {file}, progress, [&](const Document& document) {
-        total.bytes += static_cast<int64_t>(document.text.size());
-        total.tokens += static_cast<int64_t>(tokenizer.encode(document.text, policy).size());
-        ++documents;
-      });
-    } else {
-      const StreamCounts one =
-          encode_stream(tokenizer, *open_counted(file, progress), policy, [](std::span<const int32_t>) {});
-      total.bytes += one.bytes;
-      total.tokens += one.tokens;
-      documents += one.bytes > 0;
-    }
-  }
+  const auto count_document = [&](const Document& document) {
+    total.bytes += static_cast<int64_t>(document.text.size());
+    total.tokens += static_cast<int64_t>(tokenizer.encode(document.text, policy).size());
+    ++documents;
+  };
+  for_each_text(o, files, progress, count_document, [&](ByteSource& source) {
+    const StreamCounts one = encode_stream(tokenizer, source, policy, [](std::span<const int32_t>) {});
+    total.bytes += one.bytes;
+    total.tokens += one.tokens;
+    documents += one.bytes > 0;
+  });
   progress.finish();
   const double ratio = total.tokens ? static_cast<double>(total.bytes) / static_cast<double>(total.tokens) : 0.0;
   const Json report(Json::Object{

@@ -20,7 +20,7 @@ IdFormat format_of(const std::string& name) {
 }
 
 // Bytes come out as they are: a text that ends inside a character stays as it is. In JSON, which holds only Unicode,
-// such bytes become U+FFFD.
+// such bytes become U+FFFD. Memory holds a block of the text, or with --json all that of one file.
 int decode(const Options& o, const CommonFlags& flags) {
   const Tokenizer tokenizer = open_tokenizer(o.tokenizer, "", -1);
   const std::vector<Path> files = files_of(o.inputs);

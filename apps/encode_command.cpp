@@ -81,14 +81,10 @@ int encode(const Options& o, const CommonFlags& flags) {
   if (documents) {
     for_each_document(o.text.reader, files, progress, encode_document);
   } else {
-    for (const Path& file : files) {
-      if (!o.text.raw && is_jsonl_name(file)) {
-        for_each_document(o.text.reader, {file}, progress, encode_document);
-      } else {
-        encode_stream(tokenizer, *open_counted(file, progress), policy, [&](Ids ids) { writer.write(ids); });
-        writer.end_text();
-      }
-    }
+    for_each_text(o.text, files, progress, encode_document, [&](ByteSource& source) {
+      encode_stream(tokenizer, source, policy, [&](Ids ids) { writer.write(ids); });
+      writer.end_text();
+    });
   }
   progress.finish();
   return 0;

@@ -21,6 +21,7 @@ struct Options {
   std::optional<std::string> prompt;
   TextRequest request;
   GenerateOptions engine;
+  Numerics numerics = Numerics::fast;
   int64_t num = 1;
   bool force = false;
 };
@@ -72,6 +73,7 @@ void write_batch(const Options& o, const CommonFlags& flags, const ExecContext& 
     write_records(prompts, results, o.num, nullptr, write_output);
     flush_output();
   } else {
+    if (interrupted()) fail(ErrorCode::kInterrupted, "interrupted: {} is not written", o.out);
     write_records(prompts, results, o.num, nullptr, [&](const std::string& line) { file->write(line); });
     file->commit();
   }
@@ -79,7 +81,6 @@ void write_batch(const Options& o, const CommonFlags& flags, const ExecContext& 
     Json report = describe_timing(stats);
     report["out"] = o.out;
     report["replies"] = static_cast<int64_t>(results.size());
-    report["interrupted"] = interrupted();
     print(report.dump());
   }
   log_timing(stats, results.size());
@@ -114,7 +115,7 @@ void print_replies(const Options& o, const CommonFlags& flags, const ExecContext
 int run(Options& o, const CommonFlags& flags) {
   check(o);
   if (flags.seed) o.request.sampling.seed = static_cast<uint64_t>(*flags.seed);
-  const ExecResources exec = make_exec_resources(parse_device(o.device), flags.threads);
+  const ExecResources exec = make_exec_resources(parse_device(o.device), flags.threads, o.numerics);
   const Model model = open_model(exec.context, o.model, parse_dtype(o.dtype));
   const Tokenizer tokenizer = open_tokenizer(o.tokenizer, o.model, model.config().vocab_size);
   check_vocabulary(tokenizer, model.config());
@@ -149,6 +150,7 @@ void add_generate_command(CLI::App& app) {
   add_integer(*c, "--num", o->num, "replies a prompt", 1, kMaxReplies);
   add_integer(*c, "--batch", o->engine.batch, "sequences that run together", 1);
   add_dtype(*c, o->dtype, "compute dtype");
+  add_numerics(*c, o->numerics);
   add_device(*c, o->device);
   c->add_flag("!--no-cache", o->engine.use_cache,
               "compute the whole sequence again for every token (slow; the reference)");

@@ -1,6 +1,7 @@
 #include "apps/inspect.h"
 
 #include "apps/open_model.h"
+#include "loam/base/log.h"
 #include "loam/config/train_config.h"
 #include "loam/data/token_shard.h"
 #include "loam/format/checkpoint.h"
@@ -68,6 +69,17 @@ Json inspect_checkpoint(const Path& path) {
   return facts;
 }
 
+// Keeps the record of a line as the last one of its kind.
+void add_metrics(const std::string& line, const std::string& where, Json& last) {
+  try {
+    const Json record = Json::parse(line, where);
+    const Json* kind = record.is_object() ? record.find("kind") : nullptr;
+    if (kind && kind->is_string() && kind->as_string() != "sample") last[kind->as_string()] = record;
+  } catch (const Error& error) {
+    log_warn("{}", error.what());
+  }
+}
+
 // The directory of `loam train`: how far it is, and what its last lines of metrics say.
 Json inspect_run(const Path& path) {
   Json facts, checkpoints = Json::array(), last = Json::object();
@@ -77,12 +89,10 @@ Json inspect_run(const Path& path) {
     checkpoints.push_back(checkpoint.path.string());
   facts["checkpoints"] = std::move(checkpoints);
   if (has(path, "metrics.jsonl")) {
-    LineReader lines(open_input(path / "metrics.jsonl"));
-    for (std::string line; lines.next(line);) {
-      const Json record = Json::parse(line, fmt::format("{}:{}", lines.name(), lines.line_number()));
-      const Json* kind = record.is_object() ? record.find("kind") : nullptr;
-      if (kind && kind->is_string() && kind->as_string() != "sample") last[kind->as_string()] = record;
-    }
+    const std::string text = read_file(path / "metrics.jsonl", int64_t{1} << 32);
+    // What stands behind the last line end is being written, or a kill has cut it.
+    for (size_t begin = 0, end, line = 1; (end = text.find('\n', begin)) != text.npos; begin = end + 1, ++line)
+      add_metrics(text.substr(begin, end - begin), fmt::format("{}:{}", (path / "metrics.jsonl").string(), line), last);
   }
   facts["last_metrics"] = std::move(last);
   facts["model"] = has(path, "model") ? Json((path / "model").string()) : Json();

@@ -5,6 +5,7 @@
 #include "apps/commands.h"
 #include "apps/inspect.h"
 #include "apps/options.h"
+#include "loam/base/utf8.h"
 
 namespace loam {
 namespace {
@@ -14,16 +15,17 @@ void print_facts(const Json& facts, const std::string& indent) {
   for (const auto& [key, value] : facts.as_object()) {
     if (key == "tensors") continue;
     if (value.is_object() && !value.as_object().empty()) {
-      print(indent + key);
+      print(indent + printable(key));
       print_facts(value, indent + "  ");
     } else {
-      print(fmt::format("{:<24} {}", indent + key, value.is_string() ? value.as_string() : value.dump()));
+      print(fmt::format("{:<24} {}", indent + printable(key),
+                        printable(value.is_string() ? value.as_string() : value.dump())));
     }
   }
   const Json* tensors = facts.find("tensors");
   if (!tensors || !tensors->is_array()) return;
   for (const Json& t : tensors->as_array()) {
-    print(fmt::format("{}{:<60} {:<7} {}", indent, t.at("name").as_string(), t.at("dtype").as_string(),
+    print(fmt::format("{}{:<60} {:<7} {}", indent, printable(t.at("name").as_string()), t.at("dtype").as_string(),
                       t.at("shape").dump()));
   }
 }

@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
 
 #include "apps/command.h"
 #include "apps/commands.h"
@@ -31,7 +32,9 @@ void add_commands(CLI::App& app) {
 static void limit_spinning(char** argv) {
   if (std::getenv("GOMP_SPINCOUNT") || std::getenv("OMP_WAIT_POLICY")) return;
   setenv("GOMP_SPINCOUNT", "20000", 1);
-  execv("/proc/self/exe", argv);  // returns only if it fails; then all goes on as it is
+  // By its own path, as the process takes its name from there. Returns only if it fails; then all goes on as it is.
+  std::error_code error;
+  execv(std::filesystem::read_symlink("/proc/self/exe", error).c_str(), argv);
 }
 
 int main(int argc, char** argv) {

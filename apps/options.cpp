@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 
@@ -29,22 +30,6 @@ bool read_number(const std::string& word, T& value) {
   const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
   return error == std::errc() && end == word.data() + word.size() && !word.empty();
 }
-
-class CountedSource : public ByteSource {
- public:
-  CountedSource(std::unique_ptr<ByteSource> source, OutputProgress& progress)
-      : source_(std::move(source)), progress_(progress) {}
-  int64_t read(std::span<char> buffer) override {
-    const int64_t count = source_->read(buffer);
-    progress_.advance(count);
-    return count;
-  }
-  const std::string& name() const override { return source_->name(); }
-
- private:
-  std::unique_ptr<ByteSource> source_;
-  OutputProgress& progress_;
-};
 
 }  // namespace
 
@@ -88,6 +73,16 @@ void add_dtype(CLI::App& command, std::string& dtype, const std::string& help) {
   command.add_option("--dtype", dtype, help)->check(CLI::IsMember({"f32", "bf16"}))->capture_default_str();
 }
 
+void add_numerics(CLI::App& command, Numerics& numerics) {
+  static const std::vector<std::string> kLevels = {"fast", "deterministic", "exact"};  // in the order of the enum
+  const auto set = [&numerics](const std::string& word) {
+    numerics = static_cast<Numerics>(std::find(kLevels.begin(), kLevels.end(), word) - kLevels.begin());
+  };
+  command.add_option_function<std::string>("--numerics", set, "level of numerics (docs/numerics.md)")
+      ->check(CLI::IsMember(kLevels))
+      ->default_str(kLevels[static_cast<size_t>(numerics)]);
+}
+
 void add_text_key(CLI::App& command, DocumentReaderOptions& reader) {
   command.add_option("--text-key", reader.text_key, "member of JSONL objects that holds the text")
       ->capture_default_str();
@@ -124,8 +119,8 @@ void OutputProgress::finish() {
   if (progress_) progress_->finish();
 }
 
-std::unique_ptr<ByteSource> open_counted(const Path& path, OutputProgress& progress) {
-  return std::make_unique<CountedSource>(open_input(path), progress);
+std::unique_ptr<TextSource> open_counted(const Path& path, OutputProgress& progress) {
+  return std::make_unique<TextSource>(open_input(path), [&progress](int64_t count) { progress.advance(count); });
 }
 
 void warn_of_bad_lines(const DocumentReader& reader) {

@@ -11,6 +11,7 @@
 #include "apps/command.h"
 #include "loam/base/progress.h"
 #include "loam/data/document.h"
+#include "loam/kernels/exec_context.h"
 
 namespace CLI {
 class Option;
@@ -29,9 +30,10 @@ CLI::Option* add_integer(CLI::App& command, const std::string& flag, int64_t& va
 CLI::Option* add_number(CLI::App& command, const std::string& flag, double& value, const std::string& help, double low,
                         double high, bool above_low = false);
 
-// --device; --dtype f32|bf16; --text-key and --doc-separator of documents.
+// --device; --dtype f32|bf16; --numerics; --text-key and --doc-separator of documents.
 void add_device(CLI::App& command, std::string& device);
 void add_dtype(CLI::App& command, std::string& dtype, const std::string& help);
+void add_numerics(CLI::App& command, Numerics& numerics);
 void add_text_key(CLI::App& command, DocumentReaderOptions& reader);
 void add_document_separator(CLI::App& command, DocumentReaderOptions& reader);
 
@@ -55,7 +57,7 @@ class OutputProgress {
 };
 
 // Opens an input whose bytes, as they are read, advance `progress`.
-std::unique_ptr<ByteSource> open_counted(const Path& path, OutputProgress& progress);
+std::unique_ptr<TextSource> open_counted(const Path& path, OutputProgress& progress);
 
 // Says how many lines of JSONL were left out, if any.
 void warn_of_bad_lines(const DocumentReader& reader);

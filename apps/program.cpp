@@ -13,6 +13,7 @@
 #include "loam/base/log.h"
 #include "loam/base/parallel_for.h"
 #include "loam/base/suggest.h"
+#include "loam/base/utf8.h"
 
 namespace loam {
 namespace {
@@ -108,7 +109,7 @@ int report_wrong_usage(const CLI::App& app, std::string message) {
       message += "; did you mean " + near + "?";
     }
   }
-  std::fprintf(stderr, "error: %s\n", message.c_str());
+  std::fprintf(stderr, "error: %s\n", printable(message).c_str());
   std::fprintf(stderr, "`%s --help` says how it is used\n", command_path(command).c_str());
   return 2;
 }
@@ -120,7 +121,7 @@ bool asks_about_unknown_command(const CLI::App& app) {
 }
 
 int report(const Error& error) {
-  std::fprintf(stderr, "error: %s\n", error.what());
+  std::fprintf(stderr, "error: %s\n", printable(error.what()).c_str());
   return 1;
 }
 

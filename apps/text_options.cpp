@@ -28,7 +28,7 @@ void add_text(CLI::App& command, TextOptions& options) {
 }
 
 void for_each_document(const DocumentReaderOptions& options, const std::vector<Path>& files, OutputProgress& progress,
-                       const std::function<void(const Document&)>& take) {
+                       const TakeDocument& take) {
   DocumentReader reader(files, options);
   int64_t seen = 0;
   for (Document document; reader.next(document);) {
@@ -38,6 +38,23 @@ void for_each_document(const DocumentReaderOptions& options, const std::vector<P
     seen = reader.bytes_read();
   }
   warn_of_bad_lines(reader);
+}
+
+void for_each_text(const TextOptions& options, const std::vector<Path>& files, OutputProgress& progress,
+                   const TakeDocument& take, const std::function<void(ByteSource&)>& take_stream) {
+  for (const Path& file : files) {
+    auto source = open_counted(file, progress);
+    if (options.raw || !is_jsonl(file, *source)) {
+      take_stream(*source);
+      continue;
+    }
+    DocumentReader reader(std::move(source), true, options.reader);
+    for (Document document; reader.next(document);) {
+      check_interrupt();
+      take(document);
+    }
+    warn_of_bad_lines(reader);
+  }
 }
 
 }  // namespace loam

@@ -22,7 +22,11 @@ struct TextOptions {
 void add_text(CLI::App& command, TextOptions& options);
 
 // The documents of `files`, one after the other; bad lines are counted and said.
+using TakeDocument = std::function<void(const Document&)>;
 void for_each_document(const DocumentReaderOptions& options, const std::vector<Path>& files, OutputProgress& progress,
-                       const std::function<void(const Document&)>& take);
+                       const TakeDocument& take);
+// The same of JSONL only; what is plain text, or everything with --raw, goes to `take_stream` as it lies there, unread.
+void for_each_text(const TextOptions& options, const std::vector<Path>& files, OutputProgress& progress,
+                   const TakeDocument& take, const std::function<void(ByteSource&)>& take_stream);
 
 }  // namespace loam

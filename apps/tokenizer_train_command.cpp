@@ -7,6 +7,7 @@
 #include "apps/commands.h"
 #include "apps/options.h"
 #include "loam/base/clock.h"
+#include "loam/base/interrupt.h"
 #include "loam/text/tokenizer_files.h"
 
 namespace loam {
@@ -65,6 +66,7 @@ int64_t count_documents(BpeTrainer& trainer, DocumentReader& reader) {
     bytes = 0;
   };
   for (Document document; reader.next(document);) {
+    check_interrupt();
     bytes += document.text.size();
     texts.push_back(std::move(document.text));
     if (bytes >= kCountedAtOnce) count();
@@ -77,7 +79,7 @@ int64_t count_documents(BpeTrainer& trainer, DocumentReader& reader) {
 int train(Options o, const CommonFlags& flags) {
   add_end_of_text(o.specials);
   BpeTrainer trainer(checked(o, flags.threads));
-  AtomicDirectory directory(o.out, o.force);
+  AtomicDirectory directory(o.out, o.force, {"tokenizer.json", "vocab.json", "merges.txt"});
   Stopwatch watch;
   DocumentReader reader(files_of(o.inputs), o.reader);
   const int64_t documents = count_documents(trainer, reader);

@@ -75,5 +75,17 @@ TEST(Utf8, IncompleteSuffix) {
   EXPECT_EQ(incomplete_utf8_suffix("\xFF"), 0u);
 }
 
+TEST(Utf8, PrintableEscapesWhatCommandsATerminal) {
+  EXPECT_EQ(printable("na\xC3\xAFve \xF0\x9F\xA6\x99"), "na\xC3\xAFve \xF0\x9F\xA6\x99");
+  EXPECT_EQ(printable("a\x1B[31m\n\x7F"), "a\\x1b[31m\\x0a\\x7f");
+  EXPECT_EQ(printable("a\nb\tc", true), "a\nb\\x09c");
+  EXPECT_EQ(printable("\xC2\x9B"
+                      "31m"),
+            "\\xc2\\x9b31m");  // CSI in one character
+  EXPECT_EQ(printable("\xFF\xC3"), "\\xff\\xc3");
+  EXPECT_EQ(printable("ab\xC3\xAF", false, 3), "ab...");  // not inside a character
+  EXPECT_EQ(printable("ab\xC3\xAF", false, 4), "ab\xC3\xAF");
+}
+
 }  // namespace
 }  // namespace loam
