@@ -180,7 +180,10 @@ class RunParser {
     }
     if (!ok_) return 0;
     const Utf8Char c = decode_utf8(rest_, 0);
-    if (!c.valid) fail();
+    if (!c.valid) {
+      fail();
+      return 0;
+    }
     rest_.remove_prefix(static_cast<size_t>(c.length));
     return c.code_point;
   }

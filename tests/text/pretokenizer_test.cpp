@@ -261,6 +261,7 @@ TEST(Pretokenizer, BadRegexesAndHostileOnesAreErrors) {
   EXPECT_LOAM_ERROR(Pretokenizer({Split{"[a&&[b]]"}}), ErrorCode::kInvalidArgument, "&& of classes at offset 2");
   EXPECT_LOAM_ERROR(Pretokenizer({Split{std::string(70000, 'a')}}), ErrorCode::kInvalidArgument, "70000 bytes");
   EXPECT_LOAM_ERROR(Pretokenizer(std::vector<Split>(65, Split{"a"})), ErrorCode::kInvalidArgument, "65 splits");
+  EXPECT_LOAM_ERROR(Pretokenizer({Split{"\xa4+"}}), ErrorCode::kInvalidArgument, "UTF-8 error");
   const Pretokenizer endless({Split{"(a|aa)+$"}});
   EXPECT_LOAM_ERROR(split_pieces(std::string(60, 'a') + "c", endless), ErrorCode::kInvalidArgument,
                     "the regex \"(a|aa)+$\" fails at byte 0 of a text of 61: match limit exceeded");
