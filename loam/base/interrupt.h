@@ -5,9 +5,9 @@
 
 namespace loam {
 
-// Installs handlers for SIGINT, SIGTERM, SIGHUP (unless it is ignored) and SIGUSR1 while it lives. The first signal sets
-// the flag; a second one ends the process at once with the usual status (128 + signal). SIGXFSZ is ignored: a file over
-// the size limit then is a failed write.
+// Installs handlers for SIGINT, SIGTERM, SIGHUP (unless it is ignored) and SIGUSR1 while it lives. The first signal
+// sets the flag; a second one ends the process at once with the usual status (128 + signal). SIGXFSZ is ignored: a file
+// over the size limit then is a failed write.
 class InterruptScope {
  public:
   InterruptScope();

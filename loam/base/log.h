@@ -15,8 +15,8 @@ LogLevel parse_log_level(std::string_view name);
 void set_log_level(LogLevel level);
 LogLevel log_level();
 
-// Writes one line; control characters in it are escaped, but for line ends below kWarn. A progress bar on the same terminal is cleared before it and drawn again after it.
-// Thread safety: lines of several threads are never mixed.
+// Writes one line; control characters in it are escaped, but for line ends below kWarn. A progress bar on the same
+// terminal is cleared before it and drawn again after it. Thread safety: lines of several threads are never mixed.
 void log_line(LogLevel level, std::string_view message);
 
 template <class... Args>

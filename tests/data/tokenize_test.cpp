@@ -28,7 +28,9 @@ using Texts = std::vector<std::string>;
 constexpr const char* kEnd = "<|endoftext|>";
 
 // 256 bytes, "th" = 256, "the" = 257, end of text = 258.
-Tokenizer small_tokenizer() { return Tokenizer(make_bpe_model({{'t', 'h'}, {256, 'e'}}, {kEnd}, Pretokenizer::gpt2())); }
+Tokenizer small_tokenizer() {
+  return Tokenizer(make_bpe_model({{'t', 'h'}, {256, 'e'}}, {kEnd}, Pretokenizer::gpt2()));
+}
 
 std::string json_lines(const Texts& texts) {
   std::string lines;

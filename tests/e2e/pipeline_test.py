@@ -76,6 +76,11 @@ class Pipeline(ProgramTest):
         self.assertEqual(counts["tokens"], sum(row["tokens"] for row in rows))
         self.assertEqual(counts["documents"], len(texts))
         self.assertEqual(self.json_of("tokenizer", "count", "--tokenizer", self.tokenizer, stdin=self.corpus.read_bytes()), counts)
+        # Standard input that begins with "{" is JSONL for every command; anything else is text to the byte.
+        self.assertEqual(self.succeeds("tokenizer", "encode", "--tokenizer", self.tokenizer, stdin=self.corpus.read_bytes()),
+                         self.succeeds("tokenizer", "encode", "--tokenizer", self.tokenizer, self.corpus))
+        plain = b"\xef\xbb\xbf plain"
+        self.assertEqual(self.json_of("tokenizer", "count", "--tokenizer", self.tokenizer, stdin=plain)["bytes"], len(plain))
         data = self.json_of("inspect", self.data)
         self.assertEqual(data["kind"], "data directory")
         self.assertEqual(data["train"]["documents"] + data["val"]["documents"], len(texts))
@@ -140,6 +145,22 @@ class Pipeline(ProgramTest):
         for given, drawn in zip(scored["logprobs"][-6:], reply["logprobs"]):
             self.assertTrue(-1e-4 < drawn - given < 5 / 320, (given, drawn))
 
+        self.check_score_of_pairs()
+
+    def check_score_of_pairs(self):
+        prompt, completion = "the dog", " runs under the red house"
+        (whole, _) = self.json_lines_of("score", "--model", self.model, "--json", "--tokens",
+                                        stdin=(prompt + completion).encode())
+        pairs = write_jsonl(self.root / "pairs.jsonl", [{"prompt": prompt, "completion": completion}] * 2)
+        first, _, last = self.json_lines_of("score", "--model", self.model, "--json", "--tokens", pairs)
+        # " runs" begins a piece of its own, so the tokens of the prompt are those that it has alone.
+        alone = self.succeeds("tokenizer", "encode", "--tokenizer", self.tokenizer, stdin=completion.encode()).split()
+        self.assertEqual(first["ids"], list(map(int, alone)))
+        self.assertEqual(first["logprobs"], whole["logprobs"][-len(alone):])
+        self.assertAlmostEqual(first["logprob"], sum(first["logprobs"]), places=3)
+        self.assertEqual((first["tokens"], first["bytes"]), (len(alone), len(completion)))
+        self.assertEqual((last["total"]["tokens"], last["total"]["bytes"]), (2 * len(alone), 2 * len(completion)))
+
     def check_convert(self):
         half, back = self.root / "bf16", self.root / "f32"
         report = self.json_of("convert", "--from", self.model, "--to", half, "--dtype", "bf16")
@@ -167,6 +188,11 @@ class Pipeline(ProgramTest):
         for path, kind in kinds.items():
             self.assertEqual(self.json_of("inspect", path)["kind"], kind)
             self.assertIn(kind.encode(), self.succeeds("inspect", path))
+        metrics = self.out / "metrics.jsonl"
+        whole, before = metrics.read_bytes(), self.json_of("inspect", self.out)
+        metrics.write_bytes(whole + b'{"kind": "train", "st')  # as a kill leaves it
+        self.assertEqual(self.json_of("inspect", self.out), before)
+        metrics.write_bytes(whole)
 
     def check_input_and_out(self):
         prompts = write_jsonl(self.root / "prompts.jsonl", [{"id": 7, "prompt": "the dog"}, {"id": "b", "prompt": "a cat"}])
@@ -181,9 +207,22 @@ class Pipeline(ProgramTest):
         self.fails(1, *words, "--out", out, says=[str(out), "--force"])
         self.succeeds(*words, "--out", out, "--force")
         self.assertTrue(self.greedy(self.model).decode().startswith("the dog" + to_stdout[0]["text"]))
+        self.check_interrupted_generate()
         write_jsonl(prompts, [{"prompt": "a"}, {"prompt": "dog " * 100}])
         before = self.listing()
         self.fails(1, *words, "--out", self.root / "none", says=[f"{prompts}:2", "64"])
+        self.assertEqual(self.listing(), before)
+
+    def check_interrupted_generate(self):
+        out, before = self.root / "cut.jsonl", self.listing()
+        words = ["generate", "--model", self.model, "--prompt", "a", "--num", "20000", "--max-tokens", "60", "--out", out]
+        process = subprocess.Popen([PROGRAM, *map(str, words)], stderr=subprocess.PIPE, env=ENVIRONMENT)
+        while self.listing() == before:  # the file under its temporary name
+            self.assertIsNone(process.poll())
+        process.send_signal(signal.SIGINT)
+        _, text = process.communicate()
+        self.assertEqual(process.returncode, 1)
+        self.assertIn(b"error: interrupted", text)
         self.assertEqual(self.listing(), before)
 
     def test_interrupted_training_ends_where_it_would_have(self):
@@ -227,4 +266,4 @@ class Pipeline(ProgramTest):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(verbosity=2)

@@ -1,10 +1,13 @@
 """Exit statuses, messages, and the list of flags: 0 success, 1 failure, 2 wrong usage; one line "error: ..."."""
 import difflib
 import gzip
+import contextlib
 import json
 import os
 import re
+import signal
 import stat
+import struct
 import subprocess
 import unittest
 from pathlib import Path
@@ -125,7 +128,7 @@ class Usage(ProgramTest):
         self.assertTrue(1 <= len(warnings) <= 20, len(warnings))
         self.assertIn(b"35 bad lines", done.stderr)
 
-    def test_nothing_is_overwritten_without_force(self):
+    def test_nothing_is_overwritten_without_force_nor_what_is_not_ours_with_it(self):
         self.prepare()
         commands = [
             ["tokenizer", "train", "--input", self.corpus, "--vocab-size", "300", "--out", self.tokenizer],
@@ -139,9 +142,10 @@ class Usage(ProgramTest):
                 marker.write_text("mine")
                 before = self.listing()
                 self.fails(1, *words, says=[str(words[-1]), "--force"])
+                self.fails(1, *words, "--force", says=[str(words[-1]), "holds marker"])
                 self.assertEqual(self.listing(), before)
+                marker.unlink()
                 self.succeeds(*words, "--force")
-                self.assertFalse(marker.exists())
         self.fails(1, "train", "--config", "tiny", "--data", self.data, "--out", self.root / "run", "--resume", "never", says=["--force"])
 
     def test_failures_leave_nothing_behind(self):
@@ -153,11 +157,46 @@ class Usage(ProgramTest):
         self.fails(1, "data", "tokenize", "--input", torn, "--tokenizer", self.tokenizer, "--out", self.root / "out", says=["torn.jsonl.gz"])
         self.fails(1, "generate", "--model", self.model, "--input", torn, "--out", self.root / "out.jsonl")
         self.assertEqual(self.listing(), before)
-        if os.geteuid() != 0:
-            locked = self.root / "locked"
-            locked.mkdir()
-            locked.chmod(stat.S_IRUSR | stat.S_IXUSR)
-            self.fails(1, "convert", "--from", self.model, "--to", locked / "out", says=["locked"])
+
+    def test_interrupted_counting_leaves_nothing_behind(self):
+        process = subprocess.Popen([PROGRAM, "tokenizer", "train", "--input", "-", "--out", str(self.root / "out")],
+                                   stdin=subprocess.PIPE, stderr=subprocess.PIPE,
+                                   env={k: v for k, v in os.environ.items() if k not in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")})
+        before = self.listing()
+        line = self.corpus.read_bytes()
+        while self.listing() == before:
+            self.assertIsNone(process.poll())
+        process.stdin.write(line)
+        process.stdin.flush()
+        # By now the program has started itself again, and still has its name.
+        self.assertEqual(Path(f"/proc/{process.pid}/comm").read_text(), "loam\n")
+        process.send_signal(signal.SIGINT)
+        with self.assertRaises(BrokenPipeError):
+            for _ in range(100000):
+                process.stdin.write(line)
+        text = process.stderr.read()
+        self.assertEqual(process.wait(), 1)
+        self.assertIn(b"error: interrupted", text)
+        self.assertEqual(self.listing(), before)
+        process.stderr.close()
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.close()
+
+    def test_control_characters_from_files_are_escaped(self):
+        entry = b'{"a\\u001b[31mRED\\nerror: fake":{"dtype":"F99","shape":[1],"data_offsets":[0,4]}}'
+        path = self.root / "hostile.safetensors"
+        path.write_bytes(struct.pack("<Q", len(entry)) + entry + bytes(4))
+        line = self.fails(1, "inspect", path, says=["\\x1b[31mRED\\x0aerror: fake"])
+        self.assertNotIn("\x1b", line)
+        self.fails(1, "inspect", self.root / "a\nerror: b", says=["a\\x0aerror: b"])
+
+    def test_directories_that_nobody_may_write(self):
+        if os.geteuid() == 0:
+            self.skipTest("root may write everywhere")
+        locked = self.root / "locked"
+        locked.mkdir()
+        locked.chmod(stat.S_IRUSR | stat.S_IXUSR)
+        self.fails(1, "tokenizer", "train", "--input", self.corpus, "--out", locked / "out", says=["locked"])
 
     def test_standard_output_that_ends(self):
         with open("/dev/full", "wb") as full:
@@ -198,4 +237,4 @@ class Usage(ProgramTest):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(verbosity=2)

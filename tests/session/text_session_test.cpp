@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-
 #include <cmath>
 #include <cstdlib>
 
@@ -12,6 +11,7 @@
 #include "loam/base/utf8.h"
 #include "loam/text/tokenizer_files.h"
 #include "tests/harness/shared.h"
+#include "tests/harness/temp_dir.h"
 
 namespace loam {
 namespace {
@@ -118,7 +118,38 @@ TEST_F(TextSession, RowsWithoutATokenAreNeverDrawn) {
   for (const double temperature : {0.0, 1.0}) {
     const TextResult result = generate_text(exec_.context, padded, tokenizer_, {request("ab", temperature)}, {})[0];
     for (const int32_t id : result.ids) EXPECT_LT(id, tokenizer_.vocab_size());
+    // They count for the log-probabilities all the same, as when the text is scored.
+    std::vector<int32_t> ids = result.prompt_ids;
+    ids.insert(ids.end(), result.ids.begin(), result.ids.end());
+    const std::vector<float> scored = score_tokens(exec_.context, padded, ids);
+    for (size_t i = 0; i < result.ids.size(); ++i) {
+      EXPECT_NEAR(result.logp[i], scored[result.prompt_ids.size() + i], 1e-4) << i;
+    }
   }
+}
+
+// Ids between the vocabulary and an added token far behind it.
+TEST_F(TextSession, GapsInTheIdsAreNeverDrawn) {
+  BpeModel bpe = make_bpe_model({}, {}, Pretokenizer::gpt2());
+  bpe.tokens.resize(4000);
+  bpe.tokens.push_back("<far>");
+  bpe.specials.push_back({"<far>", 4000});
+  const Tokenizer tokenizer(std::move(bpe));
+  ModelConfig c = model_.config();
+  c.vocab_size = 4096;
+  const Model model = make_model(exec_.context, c, DType::f32, false);
+  model.weights->initialize(3);
+  const TextResult result = generate_text(exec_.context, model, tokenizer, {request("ab", 1)}, {})[0];
+  EXPECT_EQ(result.ids.size(), 40u);
+  for (const int32_t id : result.ids) EXPECT_TRUE(id < 256 || id == 4000) << id;
+  EXPECT_NE(result.reason, FinishReason::cancelled);
+}
+
+TEST_F(TextSession, ScoringTellsItsProgress) {
+  int64_t heard = 0;
+  const TextScore score = score_text(exec_.context, model_, tokenizer_, std::string(300, 'a'), 0, 0,
+                                     [&](int64_t tokens) { heard += tokens; });
+  EXPECT_EQ(heard, score.scored);
 }
 
 // stories260K, a trained model of 260 thousand parameters.
@@ -141,15 +172,12 @@ TEST_F(Stories, TheSameGreedyTextFromTheCacheTheWholeSequenceAndAfterConversion)
   EXPECT_EQ(cached.text, plain.text);
   EXPECT_NE(cached.text.find("Lily"), std::string::npos) << cached.text;
 
-  const std::filesystem::path directory = ::testing::TempDir() + "/stories-converted";
-  std::filesystem::remove_all(directory);
-  std::filesystem::create_directories(directory);
-  save_tokenizer(tokenizer, directory);
-  save_model(exec.context, model, directory, {});
-  const Model converted = load_model(exec.context, directory, DType::f32);
-  const Tokenizer reread = load_tokenizer(directory);
+  const loam::testing::TempDir directory;
+  save_tokenizer(tokenizer, directory.path());
+  save_model(exec.context, model, directory.path(), {});
+  const Model converted = load_model(exec.context, directory.path(), DType::f32);
+  const Tokenizer reread = load_tokenizer(directory.path());
   EXPECT_EQ(generate_text(exec.context, converted, reread, {request}, {})[0].text, cached.text);
-  std::filesystem::remove_all(directory);
 }
 
 TEST_F(Stories, ScoresEqualTheGoldenFile) {
