@@ -10,6 +10,7 @@
 #include "loam/base/error.h"
 #include "loam/base/utf8.h"
 #include "loam/text/pretokenizer.h"
+#include "tests/text/made_valid.h"
 
 namespace {
 
@@ -26,15 +27,6 @@ Ends matches(const Matcher& matcher, const std::string& text) {
     while (match.length == 0 && from < text.size() && (static_cast<unsigned char>(text[from]) & 0xC0) == 0x80) ++from;
   }
   return found;
-}
-
-std::string with_del(std::string text) {
-  for (size_t i = 0; i < text.size();) {
-    const Utf8Char c = decode_utf8(text, i);
-    if (!c.valid) text[i] = '\x7f';
-    i += c.valid ? static_cast<size_t>(c.length) : 1;
-  }
-  return text;
 }
 
 void append_pieces(const Pretokenizer& pretokenizer, const std::string& text, size_t limit, size_t base, Ends& out) {
@@ -80,7 +72,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   for (const Split& split : pretokenizer.splits()) {
     const auto scanner = make_matcher(split.regex);
     if (scanner->needs_utf8()) continue;
-    if (matches(*scanner, text) != matches(*regex_matcher(split.regex), with_del(text))) std::abort();
+    if (matches(*scanner, text) != matches(*regex_matcher(split.regex), loam::testing::made_valid(text))) std::abort();
   }
   check_stream(pretokenizer, text);
   return 0;

@@ -9,6 +9,7 @@
 #include "loam/base/utf8.h"
 #include "loam/text/patterns.h"
 #include "tests/harness/expect_error.h"
+#include "tests/text/made_valid.h"
 #include "tests/text/text_testing.h"
 
 namespace loam {
@@ -92,16 +93,6 @@ std::set<std::string> all_regexes() {
   return regexes;
 }
 
-// As in Hugging Face's library and in `made valid` text for PCRE2: each byte that is not UTF-8 is DEL, of no class.
-std::string with_del(std::string text) {
-  for (size_t i = 0; i < text.size();) {
-    const Utf8Char c = decode_utf8(text, i);
-    if (!c.valid) text[i] = '\x7f';
-    i += c.valid ? static_cast<size_t>(c.length) : 1;
-  }
-  return text;
-}
-
 // LOAM_PATTERN_TEXTS: how many random texts for each pattern.
 TEST(Pretokenizer, EachScannerEqualsPcre2) {
   const char* asked = std::getenv("LOAM_PATTERN_TEXTS");
@@ -113,8 +104,9 @@ TEST(Pretokenizer, EachScannerEqualsPcre2) {
     ++scanners;
     for (uint64_t seed = 0; seed < texts; ++seed) {
       const std::string text = odd_text(1 + static_cast<int>(seed % 13), seed);
-      ASSERT_EQ(matches(*scanner, text), matches(*oracle, with_del(text))) << regex << "\n"
-                                                                           << Json(with_del(text)).dump();
+      ASSERT_EQ(matches(*scanner, text), matches(*oracle, testing::made_valid(text)))
+          << regex << "\n"
+          << Json(testing::made_valid(text)).dump();
     }
   }
   EXPECT_GE(scanners, 30);
