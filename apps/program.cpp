@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <iostream>
 #include <memory>
 
 #include "apps/command.h"
@@ -240,7 +241,7 @@ void write_output(std::string_view bytes) {
 }
 
 void flush_output() {
-  if (std::fflush(stdout) != 0) fail_output(errno);
+  if (std::fflush(stdout) != 0 || !std::cout) fail_output(errno);  // --help and --version go through std::cout
 }
 
 void print(const std::string& text) { write_output(text + "\n"); }

@@ -199,10 +199,11 @@ class Usage(ProgramTest):
         self.fails(1, "tokenizer", "train", "--input", self.corpus, "--out", locked / "out", says=["locked"])
 
     def test_standard_output_that_ends(self):
-        with open("/dev/full", "wb") as full:
-            done = subprocess.run([PROGRAM, "config", "explain"], stdout=full, stderr=subprocess.PIPE, check=False)
-        self.assertEqual(done.returncode, 1)
-        self.assertRegex(done.stderr, rb"^error: standard output: [^\n]+\n$")
+        for words in (["config", "explain"], ["--version"], ["--help"]):
+            with self.subTest(words=words), open("/dev/full", "wb") as full:
+                done = subprocess.run([PROGRAM, *words], stdout=full, stderr=subprocess.PIPE, check=False)
+                self.assertEqual(done.returncode, 1)
+                self.assertRegex(done.stderr, rb"^error: standard output: [^\n]+\n$")
         reading, writing = os.pipe()
         os.close(reading)
         done = subprocess.run([PROGRAM, "config", "explain"], stdout=writing, stderr=subprocess.PIPE, check=False)
