@@ -43,11 +43,15 @@ std::shared_ptr<const TokenSet> random_tokens(const Path& directory, const Train
 
 }  // namespace
 
-TrainBenchResult bench_train(const ExecContext& ctx, const TrainConfig& config, int64_t steps) {
+TrainBenchResult bench_train(const ExecContext& context, const TrainConfig& config, int64_t steps, bool profile) {
+  KernelProfile kernels;
+  ExecContext ctx = context;
+  if (profile) ctx.profile = &kernels;
   const TemporaryDirectory scratch;
   Trainer trainer(ctx, config, random_tokens(scratch.path() / "train", config), nullptr);
   TrainBenchResult result;
   for (int64_t i = -2; i < steps; ++i) {
+    if (i == 0) kernels.clear();
     Stopwatch watch;
     trainer.step();
     if (i >= 0) result.step_seconds.push_back(watch.seconds());
@@ -59,6 +63,7 @@ TrainBenchResult bench_train(const ExecContext& ctx, const TrainConfig& config, 
   result.tokens_per_second = tokens / result.median_seconds;
   result.flops_per_second = result.tokens_per_second * training_flops_per_token(config.model, config.data.length);
   result.parameters = parameter_count(config.model);
+  result.kernels = kernels.times();
   result.peak_bytes = ctx.arena->stats().total_peak;
   return result;
 }

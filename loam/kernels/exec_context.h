@@ -12,6 +12,7 @@
 
 namespace loam {
 
+class KernelProfile;
 struct KernelTable;
 
 // fast: the quickest variant. deterministic: the same bits on every run (no atomics, fixed reduction order). exact:
@@ -36,8 +37,9 @@ struct ExecContext {
   const KernelTable* kernels = nullptr;
   int threads = 1;
   Numerics numerics = Numerics::fast;
-  uint64_t seed = 0;          // Philox key of the run
-  StepState* step = nullptr;  // null outside training
+  uint64_t seed = 0;                 // Philox key of the run
+  StepState* step = nullptr;         // null outside training
+  KernelProfile* profile = nullptr;  // not null: every kernel call is timed
 
   Tensor empty(const Shape& shape, DType dtype, MemoryKind kind = MemoryKind::activations) const {
     return Tensor::empty(*arena, shape, dtype, kind);

@@ -5,6 +5,7 @@
 
 #include <string_view>
 
+#include "loam/base/clock.h"
 #include "loam/base/error.h"
 #include "loam/kernels/activation.h"
 #include "loam/kernels/attention.h"
@@ -15,6 +16,7 @@
 #include "loam/kernels/matmul.h"
 #include "loam/kernels/norm.h"
 #include "loam/kernels/optimizer.h"
+#include "loam/kernels/profile.h"
 #include "loam/kernels/rope.h"
 
 namespace loam {
@@ -30,7 +32,11 @@ struct KernelSlot {
     if (!function) [[unlikely]] {
       fail(ErrorCode::kUnavailable, "kernel {} is not there for device {}", name, device_name(ctx.device));
     }
+    if (!ctx.profile) [[likely]]
+      return function(ctx, args);
+    const Stopwatch watch;
     function(ctx, args);
+    ctx.profile->add(name, kernel_shape(args), watch.seconds());
   }
 };
 
