@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "loam/base/error.h"
+#include "loam/base/map_guard.h"
 
 namespace loam {
 
@@ -29,10 +30,13 @@ MappedFile::MappedFile(const Path& path) {
   if (data == MAP_FAILED) fail(ErrorCode::kIo, "{}: cannot map: {}", path.string(), std::strerror(error));
   data_ = static_cast<const std::byte*>(data);
   size_ = status.st_size;
+  if (data_ != nullptr) guard_map(data_, static_cast<size_t>(size_), path.string());
 }
 
 MappedFile::~MappedFile() {
-  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), static_cast<size_t>(size_));
+  if (data_ == nullptr) return;
+  release_map(data_);
+  ::munmap(const_cast<std::byte*>(data_), static_cast<size_t>(size_));
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept

@@ -10,6 +10,9 @@
 
 namespace loam {
 
+// A file that is cut, or becomes unreadable, while it is mapped cannot be told by an exception: the first read of what
+// is gone is a SIGBUS. The first map installs a handler for it. Where the address lies in a map of loam, the process
+// ends with status 1 after one line on stderr that names the file; all else goes to the handler that was there before.
 class MappedFile {
  public:
   MappedFile() = default;

@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "loam/base/cgroup.h"
 #include "loam/base/error.h"
 
 namespace loam {
@@ -81,11 +82,12 @@ void run_pieces(int count, const Piece& piece) {
 
 }  // namespace
 
-int available_cores() {
+int available_cores(const char* root) {
   cpu_set_t mask;
   CPU_ZERO(&mask);
-  if (sched_getaffinity(0, sizeof mask, &mask) == 0) return std::max(1, CPU_COUNT(&mask));
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  const bool known = sched_getaffinity(0, sizeof mask, &mask) == 0;
+  const int64_t cores = known ? CPU_COUNT(&mask) : std::thread::hardware_concurrency();
+  return static_cast<int>(std::max<int64_t>(1, std::min(cores, cpu_quota(root).value_or(cores))));
 }
 
 namespace detail {

@@ -13,8 +13,9 @@ void parallel_for(int threads, int64_t count, int64_t grain, ParallelBody body, 
 void parallel_tasks(int threads, int64_t count, void (*body)(void* context, int64_t index, int thread), void* context);
 }  // namespace detail
 
-// The number of cores this process may use (its affinity mask), at least 1.
-int available_cores();
+// The number of cores this process may use, at least 1: those of its affinity mask, and no more than the quotas of its
+// control groups allow. `root` is where /proc and /sys lie (for tests).
+int available_cores(const char* root = "/");
 
 // Cuts [0, count) into at most `threads` contiguous ranges, each of at least `grain` elements but the last, and calls
 // body(begin, end, thread) for each, with thread in [0, threads). The cut is a pure function of (threads, count,

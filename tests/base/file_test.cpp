@@ -4,7 +4,6 @@
 
 #include <fstream>
 
-#include "loam/base/mmap.h"
 #include "tests/harness/expect_error.h"
 #include "tests/harness/temp_dir.h"
 
@@ -36,19 +35,6 @@ TEST(ReadFile, ErrorsNameTheFile) {
   EXPECT_LOAM_ERROR(read_file(dir / "a", 4), ErrorCode::kInvalidArgument, "/a: 5 bytes, more than the limit of 4");
   EXPECT_LOAM_ERROR(read_file(dir / "none"), ErrorCode::kNotFound, "/none");
   EXPECT_LOAM_ERROR(read_file(dir.path()), ErrorCode::kIo, "directory");
-}
-
-TEST(MappedFile, ShowsTheFile) {
-  const TempDir dir;
-  put(dir / "a", "some bytes");
-  put(dir / "empty", "");
-  MappedFile first(dir / "a");
-  EXPECT_EQ(first.text(), "some bytes");
-  MappedFile second = std::move(first);
-  EXPECT_EQ(second.bytes().size(), 10u);
-  EXPECT_EQ(MappedFile(dir / "empty").size(), 0);
-  EXPECT_LOAM_ERROR(MappedFile(dir / "none"), ErrorCode::kNotFound, "/none");
-  EXPECT_LOAM_ERROR(MappedFile(dir.path()), ErrorCode::kIo, "not a regular file");
 }
 
 TEST(ExpandInputs, FilesDirectoriesAndPatterns) {

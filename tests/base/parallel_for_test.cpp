@@ -15,6 +15,8 @@
 
 #include "loam/base/error.h"
 #include "tests/harness/expect_error.h"
+#include "tests/harness/temp_dir.h"
+#include "tests/harness/write_quickly.h"
 
 namespace loam {
 namespace {
@@ -166,6 +168,18 @@ TEST(ParallelTasks, LowestErrorIsRethrown) {
 }
 
 TEST(ParallelFor, AvailableCoresIsPositive) { EXPECT_GE(available_cores(), 1); }
+
+TEST(ParallelFor, AvailableCoresAreNoMoreThanTheQuota) {
+  const testing::TempDir root;
+  for (const char* name : {"proc/self", "sys/fs/cgroup"}) std::filesystem::create_directories(root / name);
+  const std::string where = root.path().string();
+  const int all = available_cores(where.c_str());
+  testing::write_quickly(root / "proc/self/cgroup", "0::/\n");
+  testing::write_quickly(root / "sys/fs/cgroup/cpu.max", "100000 100000\n");
+  EXPECT_EQ(available_cores(where.c_str()), 1);
+  testing::write_quickly(root / "sys/fs/cgroup/cpu.max", "900000000 100000\n");
+  EXPECT_EQ(available_cores(where.c_str()), all);
+}
 
 }  // namespace
 }  // namespace loam
