@@ -1,5 +1,4 @@
 // `loam bench train|kernels`: measures against the machine's own ceilings.
-#include <CLI/CLI.hpp>
 #include <memory>
 
 #include "apps/commands.h"
@@ -73,24 +72,24 @@ int bench_kernels(const KernelsOptions& o, const CommonFlags& flags) {
 
 }  // namespace
 
-void add_bench_commands(CLI::App& app) {
-  CLI::App* group = add_command_group(app, "bench", "Measure speed");
+void add_bench_commands(Command& program) {
+  Command group = program.add_group("bench", "Measure speed");
   auto o = std::make_shared<Options>();
-  CLI::App* c = add_command(*group, "train", "Time of a whole training step on random tokens",
-                            "loam bench train --config gpt2-124m --set batch=4 --steps 5",
-                            [o](const CommonFlags& flags) { return bench(*o, flags); });
-  c->add_option("--config", o->config, "recipe or file (default: the defaults)");
-  c->add_option("--set", o->settings, "change a setting: key.sub=value")->take_all();
-  add_integer(*c, "--steps", o->steps, "timed steps", 1, 1 << 20);
-  add_device(*c, o->device);
+  Command c = group.add_command("train", "Time of a whole training step on random tokens",
+                                "loam bench train --config gpt2-124m --set batch=4 --steps 5",
+                                [o](const CommonFlags& flags) { return bench(*o, flags); });
+  c.add_option("--config", o->config, "recipe or file (default: the defaults)");
+  c.add_option("--set", o->settings, "change a setting: key.sub=value");
+  add_integer(c, "--steps", o->steps, "timed steps", 1, 1 << 20);
+  add_device(c, o->device);
 
   auto k = std::make_shared<KernelsOptions>();
-  c = add_command(*group, "kernels", "Time of each kernel of a step, at the sizes of GPT-2 124M",
-                  "loam bench kernels --dtype bf16 --only layer_norm",
-                  [k](const CommonFlags& flags) { return bench_kernels(*k, flags); });
-  add_dtype(*c, k->dtype, "compute dtype");
-  c->add_option("--only", k->only, "kernels whose name begins so");
-  add_number(*c, "--seconds", k->seconds, "for each kernel, at least", 0, 3600, true);
+  c = group.add_command("kernels", "Time of each kernel of a step, at the sizes of GPT-2 124M",
+                        "loam bench kernels --dtype bf16 --only layer_norm",
+                        [k](const CommonFlags& flags) { return bench_kernels(*k, flags); });
+  add_dtype(c, k->dtype, "compute dtype");
+  c.add_option("--only", k->only, "kernels whose name begins so");
+  add_number(c, "--seconds", k->seconds, "for each kernel, at least", 0, 3600, true);
 }
 
 }  // namespace loam

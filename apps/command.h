@@ -1,16 +1,17 @@
 // How a command is added to the program: one file, one function, one line in commands.h and main.cpp.
 //
-//   void add_count_command(CLI::App& app) {
-//     struct Options { std::vector<std::string> inputs; };
-//     auto options = std::make_shared<Options>();
-//     CLI::App* command = add_command(app, "count", "Count things", "loam count --input a.txt",
-//                                     [options](const CommonFlags& flags) { ...; return 0; });
-//     add_input(*command, options->inputs);
+//   void add_count_command(Command& program) {
+//     struct Options { std::vector<std::string> inputs; bool words = false; };
+//     auto o = std::make_shared<Options>();
+//     Command c = program.add_command("count", "Count things", "loam count --input a.txt",
+//                                     [o](const CommonFlags& flags) { ...; return 0; });
+//     add_input(c, o->inputs);
+//     c.add_flag("--words", o->words, "words too");
 //   }
 //
 // A command writes results to stdout (one JSON object with flags.json) and progress and logs to stderr. It returns the
 // exit status, or throws Error: the program prints it once, as "error: ...", and ends with status 1; UsageError:
-// with 2.
+// with 2. Only program.cpp includes the parser's header, which takes as long to compile as ten commands.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +28,8 @@
 
 namespace CLI {
 class App;
-}
+class Option;
+}  // namespace CLI
 
 namespace loam {
 
@@ -57,15 +59,48 @@ void as_usage(const std::string& typed, Check&& check) {
   }
 }
 
-// Adds `name` below `parent` (the program, or a group of commands) with the common flags; `run` is called once all
-// flags are read.
-CLI::App* add_command(CLI::App& parent, const std::string& name, const std::string& help, const std::string& example,
+// An option of a command; what is said of it can be strung together: `.required().one_of({"a", "b"})`.
+class Option {
+ public:
+  explicit Option(CLI::Option* option) : option_(option) {}
+
+  Option required() const;
+  Option one_of(const std::vector<std::string>& words) const;
+  // A list takes one word each time the option is given, instead of all that follow.
+  Option one_word_each() const;
+  // Names in --help the kind of value (TEXT unless told), and the value without the option.
+  Option show_type(const std::string& type) const;
+  Option show_default(const std::string& value) const;
+
+ private:
+  CLI::Option* option_;
+};
+
+// A command, the program itself, or a name that only holds commands (`loam tokenizer ...`): a handle.
+class Command {
+ public:
+  explicit Command(CLI::App* app) : app_(app) {}
+
+  // A command below this one, with the common flags; `run` is called once all flags are read.
+  Command add_command(const std::string& name, const std::string& help, const std::string& example,
                       std::function<int(const CommonFlags&)> run);
-// A name that only holds commands: `loam tokenizer ...`. Returns the one of that name if it is there already.
-CLI::App* add_command_group(CLI::App& parent, const std::string& name, const std::string& help);
+  Command add_group(const std::string& name, const std::string& help);
+
+  // "--name", or "NAME" for words without a flag. The word is put into `value`; a list takes every word that follows.
+  Option add_option(const std::string& name, std::string& value, const std::string& help);
+  Option add_option(const std::string& name, std::optional<std::string>& value, const std::string& help);
+  Option add_option(const std::string& name, std::vector<std::string>& value, const std::string& help);
+  // `take` gets the word, and throws UsageError if it cannot be meant.
+  Option add_option(const std::string& name, std::function<void(const std::string&)> take, const std::string& help);
+  // Without a word: sets `value`; "!--no-name" clears it.
+  void add_flag(const std::string& name, bool& value, const std::string& help);
+
+ private:
+  CLI::App* app_;
+};
 
 // Parses, runs the command, reports what went wrong, and returns the exit status. `add_commands` fills the program.
-int run_program(int argc, char** argv, void (*add_commands)(CLI::App&));
+int run_program(int argc, char** argv, void (*add_commands)(Command&));
 
 // The reader of stdout has gone (`| head`): not a fault, but the end of the work.
 class ClosedOutput : public Error {

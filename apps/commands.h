@@ -1,26 +1,24 @@
 // Every command, one file each: what main.cpp puts into the program.
 #pragma once
 
-namespace CLI {
-class App;
-}
-
 namespace loam {
 
-void add_bench_commands(CLI::App& app);
-void add_config_commands(CLI::App& app);
-void add_convert_command(CLI::App& app);
-void add_data_commands(CLI::App& app);
-void add_generate_command(CLI::App& app);
-void add_inspect_command(CLI::App& app);
-void add_score_command(CLI::App& app);
-void add_tokenizer_commands(CLI::App& app);
-void add_train_command(CLI::App& app);
+class Command;
+
+void add_bench_commands(Command& program);
+void add_config_commands(Command& program);
+void add_convert_command(Command& program);
+void add_data_commands(Command& program);
+void add_generate_command(Command& program);
+void add_inspect_command(Command& program);
+void add_score_command(Command& program);
+void add_tokenizer_commands(Command& program);
+void add_train_command(Command& program);
 
 // Parts of `loam tokenizer`.
-void add_count_command(CLI::App& group);
-void add_decode_command(CLI::App& group);
-void add_encode_command(CLI::App& group);
-void add_tokenizer_train_command(CLI::App& group);
+void add_count_command(Command& group);
+void add_decode_command(Command& group);
+void add_encode_command(Command& group);
+void add_tokenizer_train_command(Command& group);
 
 }  // namespace loam

@@ -1,5 +1,4 @@
 // `loam recipes`, `loam config show` and `loam config explain`: what there is to set, and what it means.
-#include <CLI/CLI.hpp>
 #include <memory>
 
 #include "apps/commands.h"
@@ -70,22 +69,21 @@ int explain(const std::string& key, bool json) {
 
 }  // namespace
 
-void add_config_commands(CLI::App& app) {
-  add_command(app, "recipes", "List the complete configurations that come with loam", "loam recipes", list_recipes);
+void add_config_commands(Command& program) {
+  program.add_command("recipes", "List the complete configurations that come with loam", "loam recipes", list_recipes);
 
-  CLI::App* group = add_command_group(app, "config", "Show and explain the settings of training");
+  Command group = program.add_group("config", "Show and explain the settings of training");
   auto options = std::make_shared<ShowOptions>();
-  CLI::App* show_command = add_command(*group, "show", "Print a whole configuration as JSON",
-                                       "loam config show --config quickstart --set optimizer.lr=1e-3",
-                                       [options](const CommonFlags& flags) { return show(*options, flags); });
-  show_command->add_option("--config", options->config, "recipe or file (default: the defaults)");
-  show_command->add_option("--set", options->settings, "change a setting: key.sub=value")->take_all();
+  Command show_command = group.add_command("show", "Print a whole configuration as JSON",
+                                           "loam config show --config quickstart --set optimizer.lr=1e-3",
+                                           [options](const CommonFlags& flags) { return show(*options, flags); });
+  show_command.add_option("--config", options->config, "recipe or file (default: the defaults)");
+  show_command.add_option("--set", options->settings, "change a setting: key.sub=value");
 
   auto key = std::make_shared<std::string>();
-  CLI::App* explain_command =
-      add_command(*group, "explain", "Say what a setting means", "loam config explain optimizer.lr",
-                  [key](const CommonFlags& flags) { return explain(*key, flags.json); });
-  explain_command->add_option("KEY", *key, "a setting or a part of them (default: all)");
+  Command explain_command = group.add_command("explain", "Say what a setting means", "loam config explain optimizer.lr",
+                                              [key](const CommonFlags& flags) { return explain(*key, flags.json); });
+  explain_command.add_option("KEY", *key, "a setting or a part of them (default: all)");
 }
 
 }  // namespace loam

@@ -1,5 +1,4 @@
 // `loam convert`: a MODEL in another form or precision.
-#include <CLI/CLI.hpp>
 #include <memory>
 
 #include "apps/commands.h"
@@ -72,19 +71,19 @@ int run(const Options& o, const CommonFlags& flags) {
 
 }  // namespace
 
-void add_convert_command(CLI::App& app) {
+void add_convert_command(Command& program) {
   auto o = std::make_shared<Options>();
-  CLI::App* c = add_command(app, "convert", "Write a model as a directory in Hugging Face form",
-                            "loam convert --from stories260K.bin --tokenizer tok512.bin --to stories260K",
-                            [o](const CommonFlags& flags) { return run(*o, flags); });
-  c->add_option("--from", o->from, "MODEL")->required();
-  c->add_option("--to", o->to, "new directory")->required();
-  c->add_option("--tokenizer", o->tokenizer, "TOKENIZER (default: the model's)");
-  add_dtype(*c, o->dtype, "of matrices in the file");
+  Command c = program.add_command("convert", "Write a model as a directory in Hugging Face form",
+                                  "loam convert --from stories260K.bin --tokenizer tok512.bin --to stories260K",
+                                  [o](const CommonFlags& flags) { return run(*o, flags); });
+  c.add_option("--from", o->from, "MODEL").required();
+  c.add_option("--to", o->to, "new directory").required();
+  c.add_option("--tokenizer", o->tokenizer, "TOKENIZER (default: the model's)");
+  add_dtype(c, o->dtype, "of matrices in the file");
   std::vector<std::string> names;
   for (const Family* family : families()) names.push_back(family->name);
-  c->add_option("--family", o->family, "form to write (default: the one it was read as)")->check(CLI::IsMember(names));
-  c->add_flag("--force", o->force, "replace --to");
+  c.add_option("--family", o->family, "form to write (default: the one it was read as)").one_of(names);
+  c.add_flag("--force", o->force, "replace --to");
 }
 
 }  // namespace loam

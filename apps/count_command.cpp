@@ -1,5 +1,4 @@
 // `loam tokenizer count`.
-#include <CLI/CLI.hpp>
 #include <memory>
 
 #include "apps/commands.h"
@@ -41,12 +40,12 @@ int count(const TextOptions& o, const CommonFlags& flags) {
 
 }  // namespace
 
-void add_count_command(CLI::App& group) {
+void add_count_command(Command& group) {
   auto o = std::make_shared<TextOptions>();
-  CLI::App* c =
-      add_command(group, "count", "Tokens, bytes, and bytes a token", "loam tokenizer count --tokenizer tok README.md",
-                  [o](const CommonFlags& flags) { return count(*o, flags); });
-  add_text(*c, *o);
+  Command c =
+      group.add_command("count", "Tokens, bytes, and bytes a token", "loam tokenizer count --tokenizer tok README.md",
+                        [o](const CommonFlags& flags) { return count(*o, flags); });
+  add_text(c, *o);
 }
 
 }  // namespace loam

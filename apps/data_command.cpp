@@ -1,5 +1,4 @@
 // `loam data tokenize`.
-#include <CLI/CLI.hpp>
 #include <memory>
 
 #include "apps/commands.h"
@@ -49,20 +48,21 @@ int tokenize(Options& o, const CommonFlags& flags) {
 
 }  // namespace
 
-void add_data_commands(CLI::App& app) {
-  CLI::App* group = add_command_group(app, "data", "Prepare documents for training");
+void add_data_commands(Command& program) {
+  Command group = program.add_group("data", "Prepare documents for training");
   auto o = std::make_shared<Options>();
-  CLI::App* c = add_command(*group, "tokenize", "Documents to token shards",
-                            "loam data tokenize --input corpus.jsonl --tokenizer tok --val-fraction 0.01 --out data",
-                            [o](const CommonFlags& flags) { return tokenize(*o, flags); });
-  add_input(*c, o->inputs);
-  c->add_option("--tokenizer", o->tokenizer, "TOKENIZER")->required();
-  c->add_option("--out", o->out, "new directory")->required();
-  add_number(*c, "--val-fraction", o->tokenize.val_fraction, "share of the documents kept for validation", 0, 0.9);
-  add_text_key(*c, o->tokenize.reader);
-  add_document_separator(*c, o->tokenize.reader);
-  add_integer(*c, "--limit", o->tokenize.limit, "documents to take; 0: all", 0);
-  c->add_flag("--force", o->tokenize.force, "replace --out");
+  Command c =
+      group.add_command("tokenize", "Documents to token shards",
+                        "loam data tokenize --input corpus.jsonl --tokenizer tok --val-fraction 0.01 --out data",
+                        [o](const CommonFlags& flags) { return tokenize(*o, flags); });
+  add_input(c, o->inputs);
+  c.add_option("--tokenizer", o->tokenizer, "TOKENIZER").required();
+  c.add_option("--out", o->out, "new directory").required();
+  add_number(c, "--val-fraction", o->tokenize.val_fraction, "share of the documents kept for validation", 0, 0.9);
+  add_text_key(c, o->tokenize.reader);
+  add_document_separator(c, o->tokenize.reader);
+  add_integer(c, "--limit", o->tokenize.limit, "documents to take; 0: all", 0);
+  c.add_flag("--force", o->tokenize.force, "replace --out");
 }
 
 }  // namespace loam

@@ -1,5 +1,4 @@
 // `loam tokenizer decode`.
-#include <CLI/CLI.hpp>
 #include <memory>
 
 #include "apps/commands.h"
@@ -43,16 +42,14 @@ int decode(const Options& o, const CommonFlags& flags) {
 
 }  // namespace
 
-void add_decode_command(CLI::App& group) {
+void add_decode_command(Command& group) {
   auto o = std::make_shared<Options>();
-  CLI::App* c = add_command(group, "decode", "Token ids to bytes",
-                            "loam tokenizer encode --tokenizer tok a.txt | loam tokenizer decode --tokenizer tok",
-                            [o](const CommonFlags& flags) { return decode(*o, flags); });
-  c->add_option("--tokenizer", o->tokenizer, "TOKENIZER")->required();
-  add_files(*c, o->inputs, "files");
-  c->add_option("--format", o->format, "how the ids are written")
-      ->check(CLI::IsMember({"text", "u16", "u32"}))
-      ->capture_default_str();
+  Command c = group.add_command("decode", "Token ids to bytes",
+                                "loam tokenizer encode --tokenizer tok a.txt | loam tokenizer decode --tokenizer tok",
+                                [o](const CommonFlags& flags) { return decode(*o, flags); });
+  c.add_option("--tokenizer", o->tokenizer, "TOKENIZER").required();
+  add_files(c, o->inputs, "files");
+  c.add_option("--format", o->format, "how the ids are written").one_of({"text", "u16", "u32"}).show_default(o->format);
 }
 
 }  // namespace loam

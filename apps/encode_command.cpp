@@ -1,5 +1,4 @@
 // `loam tokenizer encode`.
-#include <CLI/CLI.hpp>
 #include <memory>
 
 #include "apps/commands.h"
@@ -92,14 +91,14 @@ int encode(const Options& o, const CommonFlags& flags) {
 
 }  // namespace
 
-void add_encode_command(CLI::App& group) {
+void add_encode_command(Command& group) {
   auto o = std::make_shared<Options>();
-  CLI::App* c = add_command(group, "encode", "Text to token ids", "loam tokenizer encode --tokenizer tok README.md",
-                            [o](const CommonFlags& flags) { return encode(*o, flags); });
-  add_text(*c, o->text);
-  c->add_option("--format", o->format, "numbers, one array a document, or raw little-endian ids")
-      ->check(CLI::IsMember({"text", "jsonl", "u16", "u32"}))
-      ->capture_default_str();
+  Command c = group.add_command("encode", "Text to token ids", "loam tokenizer encode --tokenizer tok README.md",
+                                [o](const CommonFlags& flags) { return encode(*o, flags); });
+  add_text(c, o->text);
+  c.add_option("--format", o->format, "numbers, one array a document, or raw little-endian ids")
+      .one_of({"text", "jsonl", "u16", "u32"})
+      .show_default(o->format);
 }
 
 }  // namespace loam

@@ -1,5 +1,4 @@
 // `loam generate`: text from a model.
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
 
@@ -127,34 +126,34 @@ int run(Options& o, const CommonFlags& flags) {
 
 }  // namespace
 
-void add_generate_command(CLI::App& app) {
+void add_generate_command(Command& program) {
   auto o = std::make_shared<Options>();
-  CLI::App* c =
-      add_command(app, "generate", "Write text with a model",
-                  "loam generate --model run/model --prompt \"In the beginning\" --max-tokens 100 --temperature 0.8",
-                  [o](const CommonFlags& flags) { return run(*o, flags); });
+  Command c = program.add_command(
+      "generate", "Write text with a model",
+      "loam generate --model run/model --prompt \"In the beginning\" --max-tokens 100 --temperature 0.8",
+      [o](const CommonFlags& flags) { return run(*o, flags); });
   SamplingOptions& sampling = o->request.sampling;
-  c->add_option("--model", o->model, "MODEL")->required();
-  c->add_option("--tokenizer", o->tokenizer, "TOKENIZER (default: the model's)");
-  c->add_option("--prompt", o->prompt, "text to go on from; empty starts a new document");
-  c->add_option("--input", o->input,
-                "JSONL of prompts, one {\"prompt\": ...} a line; an \"id\" in it comes back with the reply");
-  c->add_option("--prompt-key", o->prompt_key, "member that holds the prompt")->capture_default_str();
-  c->add_option("--out", o->out, "JSONL of replies (default with --input: standard output)");
-  add_integer(*c, "--max-tokens", o->request.max_tokens, "longest reply", 1);
-  add_number(*c, "--temperature", sampling.temperature, "0: always the most likely token", 0, 1e30);
-  add_integer(*c, "--top-k", sampling.top_k, "only the k most likely tokens; 0: all", 0, kMaxSampledK);
-  add_number(*c, "--top-p", sampling.top_p, "only the most likely tokens whose mass reaches p", 0, 1, true);
-  add_number(*c, "--min-p", sampling.min_p, "only tokens with this share of the best one's probability", 0, 1);
-  c->add_option("--stop", o->request.stops, "string that ends a reply; may be repeated")->allow_extra_args(false);
-  add_integer(*c, "--num", o->num, "replies a prompt", 1, kMaxReplies);
-  add_integer(*c, "--batch", o->engine.batch, "sequences that run together", 1);
-  add_dtype(*c, o->dtype, "compute dtype");
-  add_numerics(*c, o->numerics);
-  add_device(*c, o->device);
-  c->add_flag("!--no-cache", o->engine.use_cache,
-              "compute the whole sequence again for every token (slow; the reference)");
-  c->add_flag("--force", o->force, "replace --out");
+  c.add_option("--model", o->model, "MODEL").required();
+  c.add_option("--tokenizer", o->tokenizer, "TOKENIZER (default: the model's)");
+  c.add_option("--prompt", o->prompt, "text to go on from; empty starts a new document");
+  c.add_option("--input", o->input,
+               "JSONL of prompts, one {\"prompt\": ...} a line; an \"id\" in it comes back with the reply");
+  c.add_option("--prompt-key", o->prompt_key, "member that holds the prompt").show_default(o->prompt_key);
+  c.add_option("--out", o->out, "JSONL of replies (default with --input: standard output)");
+  add_integer(c, "--max-tokens", o->request.max_tokens, "longest reply", 1);
+  add_number(c, "--temperature", sampling.temperature, "0: always the most likely token", 0, 1e30);
+  add_integer(c, "--top-k", sampling.top_k, "only the k most likely tokens; 0: all", 0, kMaxSampledK);
+  add_number(c, "--top-p", sampling.top_p, "only the most likely tokens whose mass reaches p", 0, 1, true);
+  add_number(c, "--min-p", sampling.min_p, "only tokens with this share of the best one's probability", 0, 1);
+  c.add_option("--stop", o->request.stops, "string that ends a reply; may be repeated").one_word_each();
+  add_integer(c, "--num", o->num, "replies a prompt", 1, kMaxReplies);
+  add_integer(c, "--batch", o->engine.batch, "sequences that run together", 1);
+  add_dtype(c, o->dtype, "compute dtype");
+  add_numerics(c, o->numerics);
+  add_device(c, o->device);
+  c.add_flag("!--no-cache", o->engine.use_cache,
+             "compute the whole sequence again for every token (slow; the reference)");
+  c.add_flag("--force", o->force, "replace --out");
 }
 
 }  // namespace loam

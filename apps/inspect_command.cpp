@@ -1,5 +1,4 @@
 // `loam inspect`: what is in a file or directory that loam reads.
-#include <CLI/CLI.hpp>
 #include <memory>
 
 #include "apps/commands.h"
@@ -32,16 +31,16 @@ void print_facts(const Json& facts, const std::string& indent) {
 
 }  // namespace
 
-void add_inspect_command(CLI::App& app) {
+void add_inspect_command(Command& program) {
   auto name = std::make_shared<std::string>();
-  CLI::App* c = add_command(app, "inspect", "Say what a model, run, checkpoint, data directory, tokenizer or file is",
-                            "loam inspect run/model", [name](const CommonFlags& flags) {
-                              if (name->empty()) throw UsageError("PATH is empty");
-                              const Json facts = inspect(*name);
-                              flags.json ? print(facts.dump()) : print_facts(facts, "");
-                              return 0;
-                            });
-  c->add_option("PATH", *name, "what to look at")->required();
+  Command c = program.add_command("inspect", "Say what a model, run, checkpoint, data directory, tokenizer or file is",
+                                  "loam inspect run/model", [name](const CommonFlags& flags) {
+                                    if (name->empty()) throw UsageError("PATH is empty");
+                                    const Json facts = inspect(*name);
+                                    flags.json ? print(facts.dump()) : print_facts(facts, "");
+                                    return 0;
+                                  });
+  c.add_option("PATH", *name, "what to look at").required();
 }
 
 }  // namespace loam

@@ -11,16 +11,16 @@ namespace loam {
 
 namespace {
 
-void add_commands(CLI::App& app) {
-  add_tokenizer_commands(app);
-  add_data_commands(app);
-  add_train_command(app);
-  add_generate_command(app);
-  add_score_command(app);
-  add_convert_command(app);
-  add_inspect_command(app);
-  add_config_commands(app);
-  add_bench_commands(app);
+void add_commands(Command& program) {
+  add_tokenizer_commands(program);
+  add_data_commands(program);
+  add_train_command(program);
+  add_generate_command(program);
+  add_score_command(program);
+  add_convert_command(program);
+  add_inspect_command(program);
+  add_config_commands(program);
+  add_bench_commands(program);
 }
 
 }  // namespace

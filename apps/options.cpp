@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -40,63 +39,59 @@ int64_t parse_integer(const std::string& flag, const std::string& word, int64_t 
   return value;
 }
 
-CLI::Option* add_integer(CLI::App& command, const std::string& flag, int64_t& value, const std::string& help,
-                         int64_t low, int64_t high) {
+Option add_integer(Command& command, const std::string& flag, int64_t& value, const std::string& help, int64_t low,
+                   int64_t high) {
   const auto set = [flag, low, high, &value](const std::string& word) { value = parse_integer(flag, word, low, high); };
-  return command.add_option_function<std::string>(flag, set, help)
-      ->type_name("INT")
-      ->default_str(std::to_string(value));
+  return command.add_option(flag, set, help).show_type("INT").show_default(std::to_string(value));
 }
 
-CLI::Option* add_number(CLI::App& command, const std::string& flag, double& value, const std::string& help, double low,
-                        double high, bool above_low) {
+Option add_number(Command& command, const std::string& flag, double& value, const std::string& help, double low,
+                  double high, bool above_low) {
   const auto set = [flag, low, high, above_low, &value](const std::string& word) {
     double number = 0;
     const bool good = read_number(word, number) && std::isfinite(number) && number >= low && number <= high;
     if (!good || (above_low && number == low)) refuse(flag, word, "a number " + range_text(low, high, above_low));
     value = number;
   };
-  return command.add_option_function<std::string>(flag, set, help)
-      ->type_name("NUMBER")
-      ->default_str(fmt::format("{}", value));
+  return command.add_option(flag, set, help).show_type("NUMBER").show_default(fmt::format("{}", value));
 }
 
-void add_device(CLI::App& command, std::string& device) {
+void add_device(Command& command, std::string& device) {
   const auto set = [&device](const std::string& word) {
     as_usage("--device " + word, [&] { parse_device(word); });
     device = word;
   };
-  command.add_option_function<std::string>("--device", set, "where to run: cpu")->default_str(device);
+  command.add_option("--device", set, "where to run: cpu").show_default(device);
 }
 
-void add_dtype(CLI::App& command, std::string& dtype, const std::string& help) {
-  command.add_option("--dtype", dtype, help)->check(CLI::IsMember({"f32", "bf16"}))->capture_default_str();
+void add_dtype(Command& command, std::string& dtype, const std::string& help) {
+  command.add_option("--dtype", dtype, help).one_of({"f32", "bf16"}).show_default(dtype);
 }
 
-void add_numerics(CLI::App& command, Numerics& numerics) {
+void add_numerics(Command& command, Numerics& numerics) {
   static const std::vector<std::string> kLevels = {"fast", "deterministic", "exact"};  // in the order of the enum
   const auto set = [&numerics](const std::string& word) {
     numerics = static_cast<Numerics>(std::find(kLevels.begin(), kLevels.end(), word) - kLevels.begin());
   };
-  command.add_option_function<std::string>("--numerics", set, "level of numerics (docs/numerics.md)")
-      ->check(CLI::IsMember(kLevels))
-      ->default_str(kLevels[static_cast<size_t>(numerics)]);
+  command.add_option("--numerics", set, "level of numerics (docs/numerics.md)")
+      .one_of(kLevels)
+      .show_default(kLevels[static_cast<size_t>(numerics)]);
 }
 
-void add_text_key(CLI::App& command, DocumentReaderOptions& reader) {
+void add_text_key(Command& command, DocumentReaderOptions& reader) {
   command.add_option("--text-key", reader.text_key, "member of JSONL objects that holds the text")
-      ->capture_default_str();
+      .show_default(reader.text_key);
 }
 
-void add_document_separator(CLI::App& command, DocumentReaderOptions& reader) {
+void add_document_separator(Command& command, DocumentReaderOptions& reader) {
   command.add_option("--doc-separator", reader.separator, "line between documents of plain text");
 }
 
-void add_input(CLI::App& command, std::vector<std::string>& inputs) {
-  command.add_option("--input", inputs, "text or JSONL files, directories, patterns, or -")->required();
+void add_input(Command& command, std::vector<std::string>& inputs) {
+  command.add_option("--input", inputs, "text or JSONL files, directories, patterns, or -").required();
 }
 
-void add_files(CLI::App& command, std::vector<std::string>& inputs, const std::string& help) {
+void add_files(Command& command, std::vector<std::string>& inputs, const std::string& help) {
   command.add_option("F", inputs, help + "; default: standard input");
 }
 

@@ -13,10 +13,6 @@
 #include "loam/data/document.h"
 #include "loam/kernels/exec_context.h"
 
-namespace CLI {
-class Option;
-}
-
 namespace loam {
 
 constexpr int64_t kLargestInteger = std::numeric_limits<int64_t>::max();
@@ -24,22 +20,22 @@ constexpr int64_t kLargestInteger = std::numeric_limits<int64_t>::max();
 // A whole number in [low, high]. UsageError that names the flag for anything else, a number beyond 64 bits included.
 int64_t parse_integer(const std::string& flag, const std::string& word, int64_t low, int64_t high = kLargestInteger);
 // Options that hold such a number; `value` is the default.
-CLI::Option* add_integer(CLI::App& command, const std::string& flag, int64_t& value, const std::string& help,
-                         int64_t low, int64_t high = kLargestInteger);
+Option add_integer(Command& command, const std::string& flag, int64_t& value, const std::string& help, int64_t low,
+                   int64_t high = kLargestInteger);
 // A finite number in [low, high]; with `above_low` in (low, high].
-CLI::Option* add_number(CLI::App& command, const std::string& flag, double& value, const std::string& help, double low,
-                        double high, bool above_low = false);
+Option add_number(Command& command, const std::string& flag, double& value, const std::string& help, double low,
+                  double high, bool above_low = false);
 
 // --device; --dtype f32|bf16; --numerics; --text-key and --doc-separator of documents.
-void add_device(CLI::App& command, std::string& device);
-void add_dtype(CLI::App& command, std::string& dtype, const std::string& help);
-void add_numerics(CLI::App& command, Numerics& numerics);
-void add_text_key(CLI::App& command, DocumentReaderOptions& reader);
-void add_document_separator(CLI::App& command, DocumentReaderOptions& reader);
+void add_device(Command& command, std::string& device);
+void add_dtype(Command& command, std::string& dtype, const std::string& help);
+void add_numerics(Command& command, Numerics& numerics);
+void add_text_key(Command& command, DocumentReaderOptions& reader);
+void add_document_separator(Command& command, DocumentReaderOptions& reader);
 
 // --input of commands that need one, and the positional F... that means standard input when it is not there.
-void add_input(CLI::App& command, std::vector<std::string>& inputs);
-void add_files(CLI::App& command, std::vector<std::string>& inputs, const std::string& help);
+void add_input(Command& command, std::vector<std::string>& inputs);
+void add_files(Command& command, std::vector<std::string>& inputs, const std::string& help);
 // The files that they name. UsageError for an empty name; otherwise as expand_inputs.
 std::vector<Path> files_of(const std::vector<std::string>& inputs);
 // Sum of the sizes of plain files; 0 (unknown) if there is another input among them.

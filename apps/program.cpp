@@ -33,14 +33,14 @@ std::vector<std::string>& typed_command_line() {
   return words;
 }
 
-void add_common_flags(CLI::App& command, ParsedFlags& flags) {
+void add_common_flags(Command& command, ParsedFlags& flags) {
   add_integer(command, "--threads", flags.threads, "threads to use (default: the cores at hand)", 1, kMaxThreads)
-      ->default_str("");
+      .show_default("");
   const auto set_seed = [&flags](const std::string& word) { flags.seed = parse_integer("--seed", word, 0); };
-  command.add_option_function<std::string>("--seed", set_seed, "seed of all random numbers")->type_name("INT");
+  command.add_option("--seed", set_seed, "seed of all random numbers").show_type("INT");
   command.add_flag("--quiet", flags.quiet, "no progress, only warnings and errors");
   command.add_option("--log-level", flags.log_level, "debug, info, warn, error or off")
-      ->check(CLI::IsMember({"debug", "info", "warn", "error", "off"}));
+      .one_of({"debug", "info", "warn", "error", "off"});
   command.add_flag("--json", flags.json, "machine-readable output");
 }
 
@@ -178,28 +178,51 @@ int run_words(CLI::App& app, std::vector<std::string> words) {
 
 }  // namespace
 
-CLI::App* add_command(CLI::App& parent, const std::string& name, const std::string& help, const std::string& example,
-                      std::function<int(const CommonFlags&)> run) {
-  CLI::App* command = parent.add_subcommand(name, help);
-  command->footer("Example:\n  " + example);
+Option Option::required() const { return Option(option_->required()); }
+Option Option::one_of(const std::vector<std::string>& words) const {
+  return Option(option_->check(CLI::IsMember(words)));
+}
+Option Option::one_word_each() const { return Option(option_->allow_extra_args(false)); }
+Option Option::show_type(const std::string& type) const { return Option(option_->type_name(type)); }
+Option Option::show_default(const std::string& value) const { return Option(option_->default_str(value)); }
+
+Option Command::add_option(const std::string& name, std::string& value, const std::string& help) {
+  return Option(app_->add_option(name, value, help));
+}
+Option Command::add_option(const std::string& name, std::optional<std::string>& value, const std::string& help) {
+  return Option(app_->add_option(name, value, help));
+}
+Option Command::add_option(const std::string& name, std::vector<std::string>& value, const std::string& help) {
+  return Option(app_->add_option(name, value, help));
+}
+Option Command::add_option(const std::string& name, std::function<void(const std::string&)> take,
+                           const std::string& help) {
+  return Option(app_->add_option_function<std::string>(name, take, help));
+}
+void Command::add_flag(const std::string& name, bool& value, const std::string& help) {
+  app_->add_flag(name, value, help);
+}
+
+Command Command::add_command(const std::string& name, const std::string& help, const std::string& example,
+                             std::function<int(const CommonFlags&)> run) {
+  CLI::App* app = app_->add_subcommand(name, help);
+  app->footer("Example:\n  " + example);
+  Command command(app);
   auto flags = std::make_shared<ParsedFlags>();
-  add_common_flags(*command, *flags);
-  command->callback([flags, run = std::move(run)] {
+  add_common_flags(command, *flags);
+  app->callback([flags, run = std::move(run)] {
     if (const int status = run(apply(*flags)); status != 0) throw CLI::RuntimeError(status);
   });
   return command;
 }
 
-CLI::App* add_command_group(CLI::App& parent, const std::string& name, const std::string& help) {
-  for (CLI::App* sub : parent.get_subcommands([](const CLI::App*) { return true; })) {
-    if (sub->get_name() == name) return sub;
-  }
-  CLI::App* group = parent.add_subcommand(name, help);
-  group->require_subcommand(1);
-  return group;
+Command Command::add_group(const std::string& name, const std::string& help) {
+  CLI::App* app = app_->add_subcommand(name, help);
+  app->require_subcommand(1);
+  return Command(app);
 }
 
-int run_program(int argc, char** argv, void (*add_commands)(CLI::App&)) {
+int run_program(int argc, char** argv, void (*add_commands)(Command&)) {
   typed_command_line().assign(argv, argv + argc);
   signal(SIGPIPE, SIG_IGN);  // a failed write is an error, so that nothing half written stays behind
   InterruptScope interrupt;
@@ -214,7 +237,8 @@ int run_program(int argc, char** argv, void (*add_commands)(CLI::App&)) {
   app.require_subcommand(1);
   app.get_formatter()->column_width(34);
   try {
-    add_commands(app);
+    Command program(&app);
+    add_commands(program);
     return run_words(app, reversed_words(argc, argv));
   } catch (const ClosedOutput&) {
     return end_by_closed_pipe();

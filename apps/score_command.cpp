@@ -1,5 +1,4 @@
 // `loam score`: how likely a model finds a text.
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
 #include <numeric>
@@ -122,23 +121,23 @@ int run(const Options& o, const CommonFlags& flags) {
 
 }  // namespace
 
-void add_score_command(CLI::App& app) {
+void add_score_command(Command& program) {
   auto o = std::make_shared<Options>();
   o->reader.pairs = true;
-  CLI::App* c = add_command(app, "score", "Log-probabilities, perplexity and bits a byte of text",
-                            "loam score --model run/model --json held-out.txt",
-                            [o](const CommonFlags& flags) { return run(*o, flags); });
-  c->add_option("--model", o->model, "MODEL")->required();
-  c->add_option("--tokenizer", o->tokenizer, "TOKENIZER (default: the model's)");
-  add_files(*c, o->inputs,
+  Command c = program.add_command("score", "Log-probabilities, perplexity and bits a byte of text",
+                                  "loam score --model run/model --json held-out.txt",
+                                  [o](const CommonFlags& flags) { return run(*o, flags); });
+  c.add_option("--model", o->model, "MODEL").required();
+  c.add_option("--tokenizer", o->tokenizer, "TOKENIZER (default: the model's)");
+  add_files(c, o->inputs,
             "text or JSONL files; of {\"prompt\": ..., \"completion\": ...} only the completion is scored");
-  add_text_key(*c, o->reader);
-  add_document_separator(*c, o->reader);
-  add_integer(*c, "--window", o->window, "tokens the model sees at once; 0: its context", 0);
-  add_integer(*c, "--stride", o->stride, "new tokens a window; 0: half of it", 0);
-  add_dtype(*c, o->dtype, "compute dtype");
-  add_numerics(*c, o->numerics);
-  c->add_flag("--tokens", o->tokens, "with --json: the ids and the log-probability of each");
+  add_text_key(c, o->reader);
+  add_document_separator(c, o->reader);
+  add_integer(c, "--window", o->window, "tokens the model sees at once; 0: its context", 0);
+  add_integer(c, "--stride", o->stride, "new tokens a window; 0: half of it", 0);
+  add_dtype(c, o->dtype, "compute dtype");
+  add_numerics(c, o->numerics);
+  c.add_flag("--tokens", o->tokens, "with --json: the ids and the log-probability of each");
 }
 
 }  // namespace loam

@@ -1,7 +1,5 @@
 #include "apps/text_options.h"
 
-#include <CLI/CLI.hpp>
-
 #include "loam/base/interrupt.h"
 
 namespace loam {
@@ -16,13 +14,13 @@ SpecialPolicy TextOptions::policy(const Tokenizer& of) const {
   return SpecialPolicy::only(allow_special);
 }
 
-void add_text(CLI::App& command, TextOptions& options) {
-  command.add_option("--tokenizer", options.tokenizer, "TOKENIZER")->required();
+void add_text(Command& command, TextOptions& options) {
+  command.add_option("--tokenizer", options.tokenizer, "TOKENIZER").required();
   add_files(command, options.inputs, "files; of JSONL the texts of the documents");
   command
       .add_option("--allow-special", options.allow_special,
                   "special token that text may produce, or none, or all; may be repeated")
-      ->allow_extra_args(false);
+      .one_word_each();
   add_text_key(command, options.reader);
   command.add_flag("--raw", options.raw, "take JSONL as the bytes that it is");
 }

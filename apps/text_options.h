@@ -19,7 +19,7 @@ struct TextOptions {
   // UsageError for a special token that the tokenizer does not have.
   SpecialPolicy policy(const Tokenizer& of) const;
 };
-void add_text(CLI::App& command, TextOptions& options);
+void add_text(Command& command, TextOptions& options);
 
 // The documents of `files`, one after the other; bad lines are counted and said.
 using TakeDocument = std::function<void(const Document&)>;

@@ -1,5 +1,4 @@
 // `loam tokenizer`: the group, and `loam tokenizer info`.
-#include <CLI/CLI.hpp>
 #include <memory>
 
 #include "apps/commands.h"
@@ -21,16 +20,16 @@ int info(const std::string& name, const CommonFlags& flags) {
 
 }  // namespace
 
-void add_tokenizer_commands(CLI::App& app) {
-  CLI::App* group = add_command_group(app, "tokenizer", "Train and use tokenizers");
-  add_tokenizer_train_command(*group);
-  add_encode_command(*group);
-  add_decode_command(*group);
-  add_count_command(*group);
+void add_tokenizer_commands(Command& program) {
+  Command group = program.add_group("tokenizer", "Train and use tokenizers");
+  add_tokenizer_train_command(group);
+  add_encode_command(group);
+  add_decode_command(group);
+  add_count_command(group);
   auto name = std::make_shared<std::string>();
-  CLI::App* c = add_command(*group, "info", "Facts about a tokenizer", "loam tokenizer info --tokenizer tok",
-                            [name](const CommonFlags& flags) { return info(*name, flags); });
-  c->add_option("--tokenizer", *name, "TOKENIZER")->required();
+  Command c = group.add_command("info", "Facts about a tokenizer", "loam tokenizer info --tokenizer tok",
+                                [name](const CommonFlags& flags) { return info(*name, flags); });
+  c.add_option("--tokenizer", *name, "TOKENIZER").required();
 }
 
 }  // namespace loam

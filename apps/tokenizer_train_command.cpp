@@ -1,5 +1,4 @@
 // `loam tokenizer train`.
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
 #include <set>
@@ -111,26 +110,26 @@ int train(Options o, const CommonFlags& flags) {
 
 }  // namespace
 
-void add_tokenizer_train_command(CLI::App& group) {
+void add_tokenizer_train_command(Command& group) {
   auto o = std::make_shared<Options>();
-  CLI::App* c = add_command(group, "train", "Learn a tokenizer from text",
-                            "loam tokenizer train --input corpus.jsonl --vocab-size 8192 --out tok",
-                            [o](const CommonFlags& flags) { return train(*o, flags); });
-  add_input(*c, o->inputs);
-  c->add_option("--out", o->out, "new directory")->required();
-  add_integer(*c, "--vocab-size", o->vocab_size, "tokens, the 256 bytes and the special tokens included", 1,
+  Command c = group.add_command("train", "Learn a tokenizer from text",
+                                "loam tokenizer train --input corpus.jsonl --vocab-size 8192 --out tok",
+                                [o](const CommonFlags& flags) { return train(*o, flags); });
+  add_input(c, o->inputs);
+  c.add_option("--out", o->out, "new directory").required();
+  add_integer(c, "--vocab-size", o->vocab_size, "tokens, the 256 bytes and the special tokens included", 1,
               kMaxVocabulary);
-  c->add_option("--special", o->specials,
-                "special token; may be repeated; <|endoftext|> is added unless an end token is among them")
-      ->allow_extra_args(false);
-  c->add_option("--pattern", o->pattern,
-                "how text is cut into pieces: gpt2, cl100k, o200k, llama3, qwen2, ... (as in GGUF)")
-      ->capture_default_str();
-  c->add_option("--type", o->type, "kind of tokenizer")->check(CLI::IsMember({"bpe"}))->capture_default_str();
-  add_integer(*c, "--min-frequency", o->min_frequency, "pairs seen less often are not merged", 1);
-  add_text_key(*c, o->reader);
-  add_document_separator(*c, o->reader);
-  c->add_flag("--force", o->force, "replace --out");
+  c.add_option("--special", o->specials,
+               "special token; may be repeated; <|endoftext|> is added unless an end token is among them")
+      .one_word_each();
+  c.add_option("--pattern", o->pattern,
+               "how text is cut into pieces: gpt2, cl100k, o200k, llama3, qwen2, ... (as in GGUF)")
+      .show_default(o->pattern);
+  c.add_option("--type", o->type, "kind of tokenizer").one_of({"bpe"}).show_default(o->type);
+  add_integer(c, "--min-frequency", o->min_frequency, "pairs seen less often are not merged", 1);
+  add_text_key(c, o->reader);
+  add_document_separator(c, o->reader);
+  c.add_flag("--force", o->force, "replace --out");
 }
 
 }  // namespace loam

@@ -1,5 +1,4 @@
 // `loam train`: pre-training.
-#include <CLI/CLI.hpp>
 #include <memory>
 
 #include "apps/commands.h"
@@ -108,24 +107,24 @@ int train(const TrainOptions& o, const CommonFlags& flags) {
 
 }  // namespace
 
-void add_train_command(CLI::App& app) {
+void add_train_command(Command& program) {
   auto o = std::make_shared<TrainOptions>();
-  CLI::App* command = add_command(app, "train", "Train a model on token shards",
-                                  "loam train --config quickstart --data data/bible --out runs/first",
-                                  [o](const CommonFlags& flags) { return train(*o, flags); });
-  command->add_option("--config", o->config, "recipe (`loam recipes`) or file; default: the defaults");
-  command->add_option("--set", o->settings, "change a setting (`loam config explain`): key.sub=value");
-  command->add_option("--data", o->data, "directory made by `loam data tokenize`");
-  command->add_option("--out", o->out, "directory of the run: checkpoints, metrics, pictures, model");
-  command->add_option("--resume", o->resume, "auto (the newest checkpoint in --out), never, or a checkpoint");
+  Command command = program.add_command("train", "Train a model on token shards",
+                                        "loam train --config quickstart --data data/bible --out runs/first",
+                                        [o](const CommonFlags& flags) { return train(*o, flags); });
+  command.add_option("--config", o->config, "recipe (`loam recipes`) or file; default: the defaults");
+  command.add_option("--set", o->settings, "change a setting (`loam config explain`): key.sub=value");
+  command.add_option("--data", o->data, "directory made by `loam data tokenize`");
+  command.add_option("--out", o->out, "directory of the run: checkpoints, metrics, pictures, model");
+  command.add_option("--resume", o->resume, "auto (the newest checkpoint in --out), never, or a checkpoint");
   for (auto& [setting, value] : o->shortcuts) {
-    command->add_option(flag_of(setting), value, "short for --set " + setting + "=...");
+    command.add_option(flag_of(setting), value, "short for --set " + setting + "=...");
   }
-  command->add_flag("--overfit-one-batch", o->overfit, "train on the first batch for ever: the loss must go to 0");
-  command->add_flag("--dry-run", o->dry_run, "say what the run needs and whether it fits, and do nothing");
-  command->add_flag("--allow-changed-config", o->allow_changed_config, "resume although settings have changed");
-  command->add_flag("--force", o->force,
-                    "with --resume never: replace the run in --out; with a checkpoint: remove later ones");
+  command.add_flag("--overfit-one-batch", o->overfit, "train on the first batch for ever: the loss must go to 0");
+  command.add_flag("--dry-run", o->dry_run, "say what the run needs and whether it fits, and do nothing");
+  command.add_flag("--allow-changed-config", o->allow_changed_config, "resume although settings have changed");
+  command.add_flag("--force", o->force,
+                   "with --resume never: replace the run in --out; with a checkpoint: remove later ones");
 }
 
 }  // namespace loam
