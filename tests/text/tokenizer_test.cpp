@@ -9,6 +9,7 @@
 #include "loam/base/utf8.h"
 #include "loam/text/stream_decode.h"
 #include "tests/harness/expect_error.h"
+#include "tests/harness/sanitizers.h"
 #include "tests/text/text_testing.h"
 
 namespace loam {
@@ -170,19 +171,26 @@ double growth_of_a_doubling(const Tokenizer& tokenizer, std::string_view text, d
   return whole / half;
 }
 
-// Long enough that both halves outgrow the small caches of a core.
+// Long enough that both halves outgrow the small caches of a core, where time is measured.
 const std::vector<std::pair<std::string, std::string>>& long_pieces() {
+  constexpr size_t kBytes = testing::kSanitized ? 1 << 17 : 1 << 21;
   static const std::vector<std::pair<std::string, std::string>> texts = {
-      {"letter", std::string(1 << 21, 'a')},
-      {"sign", std::string(1 << 21, '^')},
-      {"spaces", std::string(1 << 21, ' ')},
-      {"letters", random_text({"a", "low", "e", "r", "new", "est", "th"}, 1600000, 3)},
-      {"apostrophes", std::string(1 << 21, '\'')},
-      {"bytes", std::string(1 << 21, '\x80')}};
+      {"letter", std::string(kBytes, 'a')},
+      {"sign", std::string(kBytes, '^')},
+      {"spaces", std::string(kBytes, ' ')},
+      {"letters", random_text({"a", "low", "e", "r", "new", "est", "th"}, kBytes / 4 * 3, 3)},
+      {"apostrophes", std::string(kBytes, '\'')},
+      {"bytes", std::string(kBytes, '\x80')}};
   return texts;
 }
 
+TEST(Tokenizer, LongPiecesComeBack) {
+  const Tokenizer tokenizer = trained();
+  for (const auto& [name, text] : long_pieces()) EXPECT_EQ(tokenizer.decode(tokenizer.encode(text)), text) << name;
+}
+
 TEST(Tokenizer, LongPiecesTakeLinearTime) {
+  if (testing::kSanitized) GTEST_SKIP() << "time under a sanitizer is the sanitizer's";
   const Tokenizer tokenizer = trained();
 #ifdef NDEBUG
   double million = 1e9;
@@ -195,7 +203,6 @@ TEST(Tokenizer, LongPiecesTakeLinearTime) {
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
   for (const auto& [name, text] : long_pieces()) {
     EXPECT_LT(growth_of_a_doubling(tokenizer, text, 2.5), 2.5) << name;
-    EXPECT_EQ(tokenizer.decode(tokenizer.encode(text)), text) << name;
   }
 }
 
@@ -257,8 +264,9 @@ TEST(StreamEncoder, EqualsTheWholeTextForEveryChunking) {
   const Tokenizer tokenizer = trained({"<|end|>", "<|end|>x", "<|"});
   for (const SpecialPolicy& policy : {SpecialPolicy::none(), SpecialPolicy::all(), SpecialPolicy::only({"<|end|>x"})}) {
     // Long enough that ids come before the end.
+    constexpr int kParts = testing::kSanitized ? 15000 : 60000;
     const std::string text =
-        random_text(hard_parts(), 120000, 4) + std::string(200000, 'a') + random_text(hard_parts(), 60000, 5);
+        random_text(hard_parts(), 2 * kParts, 4) + std::string(200000, 'a') + random_text(hard_parts(), kParts, 5);
     const Ids wanted = tokenizer.encode(text, policy);
     for (const size_t chunk : {size_t{1}, size_t{7}, size_t{4096}, size_t{65536}, size_t{100003}, text.size()}) {
       StreamEncoder encoder(tokenizer, policy);
