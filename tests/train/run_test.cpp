@@ -10,6 +10,7 @@
 #include "loam/base/plot.h"
 #include "loam/train/run_directory.h"
 #include "tests/harness/expect_error.h"
+#include "tests/harness/sanitizers.h"
 #include "tests/train/training_data.h"
 
 namespace loam {
@@ -56,6 +57,12 @@ class RunTest : public ::testing::Test {
     write_file_atomic(directory / "data" / "tokenizer.json", "{\"a tokenizer\": true}");
     config.data.path = (directory / "data").string();
     config.val_every = 20;
+    if (testing::kSanitized) {
+      config.model.context_length = 8;
+      config.model.dim = 16;
+      config.model.heads = 2;
+      config.model.kv_heads = 1;
+    }
   }
   ~RunTest() override {
     clear_interrupt();
