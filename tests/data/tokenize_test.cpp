@@ -301,6 +301,24 @@ TEST_F(Tokenize, OverwritesOnlyByForce) {
   EXPECT_EQ(train("out"), Texts{"b"});
 }
 
+TEST_F(Tokenize, ItsOwnOutputIsNoInput) {
+  file("a.txt", "the cat");
+  const auto call = [&] {
+    TokenizeOptions options;
+    options.inputs = expand_inputs({directory_.path().string()});
+    options.force = true;
+    tokenize_documents(tokenizer_, options, directory_ / "sub" / ".." / "out");
+  };
+  fs::create_directory(directory_ / "sub");
+  for (int i = 0; i < 2; ++i) {
+    call();
+    EXPECT_EQ(train("out"), Texts{"the cat"});
+  }
+  // That of another call is refused.
+  fs::rename(directory_ / "out" / "train" / "shard-00000.tok", directory_ / "b.txt");
+  EXPECT_LOAM_ERROR(call(), ErrorCode::kBadFormat, "b.txt: a token shard");
+}
+
 // The input never ends: only the interrupt, which comes once many batches are through, stops the work.
 TEST_F(Tokenize, AnInterruptLeavesNothingBehind) {
   ::signal(SIGPIPE, SIG_IGN);
