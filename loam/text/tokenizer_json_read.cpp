@@ -97,9 +97,10 @@ std::vector<const Json*> Reader::flatten(std::string_view part, std::string_view
   return steps;
 }
 
+// "truncation" and "padding" are requests of a batch, not part of what a text's ids are: transformers forgets both
+// unless a call asks for them, and so do we.
 Tokenizer Reader::read() {
   check_model();
-  if (given(root_, "truncation")) refuse("truncation is not supported");
   const bool byte_level = given(root_, "pre_tokenizer") != nullptr;
   if (byte_level) return make_tokenizer(read_bpe(), source_);
   if (!flag(at(root_, "model"), "byte_fallback", false))

@@ -108,6 +108,19 @@ Json small_file() {
       tokenizer_json(Tokenizer(make_bpe_model({{'a', 'b'}, {256, 'c'}}, {"<s>"}, Pretokenizer::gpt2()))));
 }
 
+// As in transformers, where they hold only if a call asks for them.
+TEST(TokenizerFiles, TruncationAndPaddingChangeNoIds) {
+  Json file = small_file();
+  const Tokenizer plain = parse_tokenizer_json(file.dump(), "plain");
+  file["truncation"] = Json::parse(R"({"direction":"Right","max_length":3,"strategy":"LongestFirst","stride":0})");
+  file["padding"] = Json::parse(
+      R"({"strategy":{"Fixed":8},"direction":"Right","pad_to_multiple_of":null,"pad_id":0,"pad_type_id":0,"pad_token":"[PAD]"})");
+  const Tokenizer asked = parse_tokenizer_json(file.dump(), "asked");
+  EXPECT_EQ(asked.encode("abcabcxyz").size(), 5u);  // abc abc x y z
+  EXPECT_EQ(asked.encode("abcabcxyz"), plain.encode("abcabcxyz"));
+  EXPECT_EQ(asked.fingerprint(), plain.fingerprint());
+}
+
 TEST(TokenizerFiles, WhatWouldChangeIdsIsRefused) {
   const auto refused = [](const std::function<void(Json&)>& change, const std::string& part) {
     Json file = small_file();
@@ -162,7 +175,6 @@ TEST(TokenizerFiles, WhatWouldChangeIdsIsRefused) {
             Json::Object{{"type", "Sequence"}, {"normalizers", Json::Array{Json::Object{{"type", "Lowercase"}}}}};
       },
       "Lowercase");
-  refused([](Json& f) { f["truncation"] = Json::Object{{"max_length", 5}}; }, "truncation");
   refused([](Json& f) { f["pre_tokenizer"] = Json::Object{{"type", "Metaspace"}}; }, "Metaspace");
   refused([](Json& f) { f["pre_tokenizer"] = nullptr; }, "byte_fallback");
   refused([](Json& f) { f["pre_tokenizer"]["add_prefix_space"] = true; }, "add_prefix_space");
@@ -172,6 +184,8 @@ TEST(TokenizerFiles, WhatWouldChangeIdsIsRefused) {
   refused([](Json& f) { f["added_tokens"].as_array()[0]["single_word"] = true; }, "single_word");
   refused([](Json& f) { f["added_tokens"].as_array()[0]["id"] = 12; }, "<s>");
   refused([](Json& f) { f["added_tokens"].as_array()[0]["id"] = int64_t{1} << 40; }, "out of proportion");
+  refused([](Json& f) { f["added_tokens"].as_array()[0]["id"] = 0x1p64; }, "added_tokens[0].id: expected an integer");
+  refused([](Json& f) { f["model"]["vocab"]["a"] = 0x1p64; }, "model.vocab: the id of token \"a\"");
   refused([](Json& f) { f["added_tokens"].as_array()[0]["content"] = ""; }, "empty");
   refused([](Json& f) { f["model"]["vocab"]["zz"] = 2000000000; }, "out of proportion");
   refused([](Json& f) { f["model"]["vocab"]["zz"] = -1; }, "out of proportion");

@@ -420,6 +420,26 @@ TEST(StreamDecoder, HoldsBackPartsOfACharacter) {
   EXPECT_EQ(decoder.finish(), "");
 }
 
+// A hole in the ids is an error that changes nothing: what is held back still becomes a character.
+TEST(StreamDecoder, RefusesIdsWithoutAToken) {
+  BpeModel model = make_bpe_model({}, {}, Pretokenizer::gpt2());
+  model.tokens.resize(300);
+  model.tokens.push_back("<far>");
+  model.specials.push_back({"<far>", 300});
+  const Tokenizer tokenizer(std::move(model));
+  for (const bool skip : {true, false}) {
+    StreamDecoder decoder(tokenizer, skip);
+    EXPECT_EQ(decoder.push(0xC3), "");
+    EXPECT_LOAM_ERROR(decoder.push(256), ErrorCode::kInvalidArgument, "no token has the id 256");
+    EXPECT_LOAM_ERROR(decoder.push(299), ErrorCode::kInvalidArgument, "no token has the id 299");
+    EXPECT_LOAM_ERROR(decoder.push(301), ErrorCode::kInvalidArgument, "id 301 is not in the vocabulary of 301");
+    EXPECT_LOAM_ERROR(decoder.push(-1), ErrorCode::kInvalidArgument, "id -1 is not");
+    EXPECT_EQ(decoder.push(0xA9), "\u00E9");
+    EXPECT_EQ(decoder.push(300), skip ? "" : "<far>");
+    EXPECT_EQ(decoder.finish(), "");
+  }
+}
+
 TEST(Tokenizer, IdsWithoutATokenAreRefused) {
   BpeModel model = model_of({{"a", "b"}});
   model.tokens.push_back("");
