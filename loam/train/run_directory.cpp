@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "loam/base/log.h"
 #include "loam/train/model_tokenizer.h"
 
 namespace loam {
@@ -176,6 +177,10 @@ void RunLock::take() {
     if (fd_ < 0) fail(ErrorCode::kIo, "{}: cannot create: {}", path_.string(), std::strerror(errno));
     if (::flock(fd_, LOCK_EX | LOCK_NB) != 0) {
       const int error = errno;
+      if (error == EOPNOTSUPP || error == ENOSYS || error == ENOLCK) {
+        return log_warn("{}: the file system has no locks: nothing keeps a second process from training there",
+                        directory_.string());
+      }
       ::close(fd_);
       if (error == EWOULDBLOCK) {
         fail(ErrorCode::kAlreadyExists, "{}: another process is training there", directory_.string());
