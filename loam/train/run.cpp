@@ -6,6 +6,7 @@
 #include "loam/base/interrupt.h"
 #include "loam/base/log.h"
 #include "loam/base/progress.h"
+#include "loam/data/token_set_check.h"
 #include "loam/model/families/family.h"
 #include "loam/train/metrics.h"
 #include "loam/train/run_directory.h"
@@ -29,9 +30,13 @@ TokenSets open_token_sets(const Path& data) {
   }
   TokenSets sets{std::make_shared<TokenSet>(data / "train"), nullptr};
   if (std::filesystem::exists(data / "val")) sets.val = std::make_shared<TokenSet>(data / "val");
+  bool small = true;
   for (const auto& set : {sets.train, sets.val}) {
-    if (set && set->tokens() <= kVerifiedTokens) set->verify();
+    if (!set) continue;
+    small &= set->tokens() <= kVerifiedTokens;
+    if (set->tokens() <= kVerifiedTokens) set->verify();
   }
+  check_token_sets(data, *sets.train, sets.val.get(), small);
   return sets;
 }
 
