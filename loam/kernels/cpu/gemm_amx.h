@@ -6,8 +6,8 @@
 // 2^-24 of |a b|, and since 32 products are summed before they meet a large sum, the whole error is that of an f32
 // product or less (Henry, Tang and Heinecke 2019, "Leveraging the bfloat16 artificial intelligence datatype for
 // higher-precision computations"). The tiles flush numbers under 2^-126 to zero: elements of f32 operands, and sums,
-// count up to an absolute 2^-126. Operands with a value that is not finite or that would round to infinity take the plain
-// product.
+// count up to an absolute 2^-126. Operands with a value that is not finite or that would round to infinity take the
+// plain product.
 //
 // Each element is a fixed chain of sums over its row of op(a) and its column of op(b): the bits depend neither on M, N
 // nor the number of threads, but for the rows that share a product with a value that is not finite.
