@@ -24,6 +24,25 @@ void save_tokenizer(const Tokenizer& tokenizer, const Path& directory);
 std::string tokenizer_json(const Tokenizer& tokenizer);
 Tokenizer parse_tokenizer_json(std::string_view text, std::string_view source);
 
+// SentencePiece's `.model`: a ModelProto (sentencepiece_model.proto), BPE or Unigram; the kinds word and char are refused.
+// Control pieces become control tokens, user-defined ones added tokens, unused ones are never made. The compiled
+// normalization table, the space rules and byte fallback are taken over.
+Tokenizer load_sentencepiece(const Path& path);
+Tokenizer parse_sentencepiece(std::string_view bytes, std::string_view source);
+
+// tiktoken's file of ranks: lines of a token in base64 and its rank; merges follow from the ranks. `encoding` gives the
+// pattern and the special tokens: "gpt2", "r50k_base", "p50k_base", "p50k_edit", "cl100k_base", "o200k_base",
+// "o200k_harmony", "llama3", "qwen"; "" takes it from the file's name, or else from the number of ranks.
+// Error{kInvalidArgument} that lists them for another name, or where neither decides.
+Tokenizer load_tiktoken(const Path& path, std::string_view encoding = "");
+// Ranks of the tokens that are not special. Error{kInvalidArgument} unless the tokenizer is byte-level BPE whose merges
+// follow from the order of its ids.
+std::string tiktoken_ranks(const Tokenizer& tokenizer);
+
+// The tokenizer in the metadata of a GGUF file (ggml's docs/gguf.md): the models "gpt2" (byte-level BPE, its pattern by
+// name), "llama" (SentencePiece BPE), "t5" (Unigram) and "bert" (WordPiece, there written in SentencePiece's way).
+Tokenizer load_gguf_tokenizer(const Path& path);
+
 // llama2.c's tokenizer.bin: an int32 (the longest token), then for each token a float score, an int32 length and that
 // many bytes. Token 0 is unknown, 1 <s>, 2 </s>, 3 to 258 the bytes. `vocab_size` is what the model says; -1 takes all
 // there are. Error{kBadFormat} for a length that does not fit the file, or another number of tokens.
