@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "loam/base/error.h"
+#include "loam/base/hash.h"
 #include "loam/base/utf8.h"
 #include "loam/text/normalizer_steps.h"
 
@@ -12,6 +13,9 @@ namespace loam {
 namespace {
 
 constexpr size_t kMostSteps = 64;
+constexpr size_t kMostGrowth = 64, kFreeBytes = 1 << 20;
+
+size_t most_bytes(std::string_view text) { return kFreeBytes + kMostGrowth * text.size(); }
 
 // Where a range of a step's input was in the text before. `before` says it of each byte of that input.
 TextRange traced(TextRange range, const std::vector<TextRange>& before) {
@@ -36,13 +40,25 @@ std::string quoted(std::string_view text) {
 }
 
 struct Describer {
-  std::string operator()(const normal::Prepend& step) const { return "prepend " + quoted(step.text); }
+  std::string operator()(const normal::UnicodeForm& step) const {
+    return fmt::format("NF{}{}", step.compatible ? "K" : "", step.composed ? "C" : "D");
+  }
+  std::string operator()(const normal::Lowercase&) const { return "lower case"; }
+  std::string operator()(const normal::StripAccents&) const { return "no marks"; }
+  std::string operator()(const normal::Strip& step) const {
+    return fmt::format("strip{}{}", step.left ? " left" : "", step.right ? " right" : "");
+  }
   std::string operator()(const normal::Replace& step) const {
     return fmt::format("replace {}{} by {}", step.regex ? "regex " : "", quoted(step.pattern), quoted(step.content));
   }
-  template <class Step>
-  std::string operator()(const Step&) const {
-    return "?";
+  std::string operator()(const normal::Prepend& step) const { return "prepend " + quoted(step.text); }
+  std::string operator()(const normal::Bert& step) const {
+    return fmt::format("bert{}{}{}{}", step.clean_text ? " clean" : "", step.chinese_chars ? " ideographs" : "",
+                       step.strip_accents ? " no accents" : "", step.lowercase ? " lower case" : "");
+  }
+  std::string operator()(const normal::Nmt&) const { return "nmt"; }
+  std::string operator()(const normal::Precompiled& step) const {
+    return fmt::format("table {}{}", hash_hex(step.table), step.longest_match ? " longest match" : "");
   }
 };
 
@@ -50,7 +66,7 @@ struct Describer {
 
 struct Normalizer::State {
   std::vector<NormalizerStep> steps;
-  std::vector<std::unique_ptr<const NormalStep>> ready;
+  NormalSteps ready;
   std::string description;
   bool cuts_before_spaces = true;
 };
@@ -59,11 +75,12 @@ Normalizer::Normalizer(std::vector<NormalizerStep> steps) {
   LOAM_CHECK(steps.size() <= kMostSteps, "a normalizer of {} steps, more than {}", steps.size(), kMostSteps);
   if (steps.empty()) return;
   auto state = std::make_shared<State>();
+  CutPlace cut;
   for (const NormalizerStep& step : steps) {
-    state->ready.push_back(make_step(step));
+    append_steps(step, state->ready);
     if (!state->description.empty()) state->description += ", ";
     state->description += std::visit(Describer{}, step);
-    state->cuts_before_spaces = false;
+    state->cuts_before_spaces = state->cuts_before_spaces && cut.survives(step);
   }
   state->steps = std::move(steps);
   state_ = std::move(state);
@@ -82,7 +99,7 @@ std::string Normalizer::apply(std::string_view text) const {
   std::string result(text);
   if (!state_) return result;
   for (const auto& step : state_->ready) {
-    NormalText output(false);
+    NormalText output(false, most_bytes(text));
     step->run(result, output);
     result = std::move(output.text);
   }
@@ -90,11 +107,11 @@ std::string Normalizer::apply(std::string_view text) const {
 }
 
 std::string Normalizer::apply(std::string_view text, std::vector<TextRange>& origins) const {
-  NormalText result(true);
+  NormalText result(true, most_bytes(text));
   result.keep(text, 0, text.size());
   if (state_) {
     for (const auto& step : state_->ready) {
-      NormalText output(true);
+      NormalText output(true, most_bytes(text));
       step->run(result.text, output);
       for (TextRange& range : output.origins) range = traced(range, result.origins);
       result = std::move(output);

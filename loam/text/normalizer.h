@@ -28,7 +28,7 @@ struct UnicodeForm {
 struct Lowercase {
   bool operator==(const Lowercase&) const = default;
 };
-// Drops the characters of General_Category Mn.
+// Drops the marks: General_Category Mn, Mc and Me.
 struct StripAccents {
   bool operator==(const StripAccents&) const = default;
 };
@@ -39,7 +39,7 @@ struct Strip {
 };
 // Every match of a regex, or every occurrence of a string.
 struct Replace {
-  std::string pattern, content;
+  std::string pattern, content;  // a match that holds a byte which is not valid UTF-8 is none
   bool regex = false;
   bool operator==(const Replace&) const = default;
 };
@@ -48,8 +48,8 @@ struct Prepend {
   std::string text;
   bool operator==(const Prepend&) const = default;
 };
-// BERT's: control characters dropped and white space made plain, spaces round CJK ideographs, NFD without accents, lower
-// case; in this order.
+// BERT's: control characters dropped and white space made plain, spaces round CJK ideographs, NFD without characters of
+// General_Category Mn, lower case; in this order.
 struct Bert {
   bool clean_text = true, chinese_chars = true, strip_accents = true, lowercase = true;
   bool operator==(const Bert&) const = default;
@@ -59,9 +59,12 @@ struct Nmt {
   bool operator==(const Nmt&) const = default;
 };
 // SentencePiece's compiled table ("nmt_nfkc", ...): a 32-bit length, a double array of that many bytes that maps
-// strings to places, and the replacements there, each ended by a zero byte.
+// strings to places, and the replacements there, each ended by a zero byte. Hugging Face's library asks it for grapheme
+// clusters of up to five bytes, which become what the shortest string that they begin with becomes, and else for each
+// character alone. SentencePiece replaces the longest string of the table wherever it stands.
 struct Precompiled {
   std::string table;
+  bool longest_match = false;  // as SentencePiece does
   bool operator==(const Precompiled&) const = default;
 };
 }  // namespace normal
@@ -84,10 +87,12 @@ class Normalizer {
   // All that decides the result, in one line of printable characters.
   std::string description() const;
 
+  // Error{kInvalidArgument} for a result of more than 1 MiB and 64 times the bytes of `text`, or where a regex backtracks
+  // too much.
   std::string apply(std::string_view text) const;
-  // Also says where each byte of the result comes from: the range of `text` that the character, or the sequence of
-  // characters that became it, has there. Ranges begin and end in ascending order. Bytes that are only added (Prepend) come
-  // from an empty range.
+  // Also says where each byte of the result comes from: a byte that no step changed from itself, the bytes of a changed
+  // character from the range of `text` that the character, or the sequence of characters that became it, has there.
+  // Ranges begin and end in ascending order. Bytes that are only added (Prepend) come from an empty range.
   std::string apply(std::string_view text, std::vector<TextRange>& origins) const;
 
   // True if text may be cut between a letter, mark, number, punctuation mark or symbol and an ASCII space or line end, and

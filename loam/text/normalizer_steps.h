@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "loam/base/error.h"
 #include "loam/text/normalizer.h"
 
 namespace loam {
@@ -13,7 +14,8 @@ namespace loam {
 // The text that a step makes and, if wanted, the range of the step's input that each of its bytes comes from.
 class NormalText {
  public:
-  explicit NormalText(bool with_origins) : with_origins_(with_origins) {}
+  // put() fails with Error{kInvalidArgument} where the text would be longer than `limit` bytes.
+  NormalText(bool with_origins, size_t limit) : with_origins_(with_origins), limit_(limit) {}
 
   // Bytes [begin, end) of the input, as they are: each comes from itself.
   void keep(std::string_view input, size_t begin, size_t end) {
@@ -23,6 +25,7 @@ class NormalText {
   }
   // Bytes that the whole range became.
   void put(std::string_view bytes, TextRange from) {
+    LOAM_CHECK(bytes.size() + text.size() <= limit_, "a normalizer makes more than {} bytes of its text", limit_);
     text += bytes;
     if (with_origins_) origins.insert(origins.end(), bytes.size(), from);
   }
@@ -32,6 +35,7 @@ class NormalText {
 
  private:
   bool with_origins_;
+  size_t limit_;
 };
 
 // A step made ready to run. Thread safety: const members may be called from any thread.
@@ -40,8 +44,26 @@ class NormalStep {
   virtual ~NormalStep() = default;
   virtual void run(std::string_view input, NormalText& output) const = 0;
 };
+using NormalSteps = std::vector<std::unique_ptr<const NormalStep>>;
 
-// Errors as those of Normalizer's constructor.
-std::unique_ptr<const NormalStep> make_step(const NormalizerStep& step);
+// Appends what runs `step`: more than one for BERT's. Errors as those of Normalizer's constructor.
+void append_steps(const NormalizerStep& step, NormalSteps& steps);
+
+// What a step leaves of the place before an ASCII space or line end where a text is cut: true if its results on both
+// sides of a place are those of the whole.
+class CutPlace {
+ public:
+  bool survives(const NormalizerStep& step);
+
+ private:
+  struct Visitor;
+  void right_becomes(std::string_view text);
+  void spaces_become_plain(std::u32string_view dropped, std::u32string_view kept);
+
+  bool after_solid_ = true;  // no white space ends the left side
+  // What may begin the right side: characters that no Unicode form changes or joins to others; "" where it may be
+  // anything.
+  std::u32string right_ = U" \n\r";
+};
 
 }  // namespace loam
