@@ -78,19 +78,21 @@ bool PrecompiledCharsmap::continues(std::string_view prefix) const {
 }
 
 bool PrecompiledCharsmap::holds_inside(std::string_view characters) const {
-  std::vector<bool> seen((units_.size() + 255) / 256 * 256);  // a node has its children within its block of 256
+  constexpr uint32_t kBlock = 256;  // a node has its children within its block
+  std::vector<bool> seen((units_.size() + kBlock - 1) / kBlock * kBlock);
   std::vector<uint32_t> waiting{root()};
-  bool is_key = false;
   for (bool first = true; !waiting.empty(); first = false) {
     const uint32_t node = waiting.back();
     waiting.pop_back();
-    for (int byte = 1; byte < 256; ++byte) {
-      const std::optional<uint32_t> next = child(node, static_cast<uint8_t>(byte), is_key);
-      if (!next) continue;
+    const uint32_t block = node / kBlock * kBlock;
+    for (uint32_t at = block; at < block + kBlock && at < units_.size(); ++at) {
+      const uint32_t byte = at ^ node;
+      if (byte == 0 || (units_[at] & kLabelBits) != byte) continue;
       if (!first && characters.find(static_cast<char>(byte)) != std::string_view::npos) return true;
-      if (*next >= seen.size() || seen[*next]) continue;
-      seen[*next] = true;
-      waiting.push_back(*next);
+      const uint32_t next = at ^ offset_of(units_[at]);
+      if (next >= seen.size() || seen[next]) continue;
+      seen[next] = true;
+      waiting.push_back(next);
     }
   }
   return false;
