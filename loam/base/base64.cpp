@@ -40,7 +40,8 @@ std::string base64_decode(std::string_view text) {
   int held = 0;  // bits that wait
   for (const char c : digits) {
     const int8_t value = kValues[static_cast<unsigned char>(c)];
-    if (value < 0) fail(ErrorCode::kBadFormat, "base64: the character 0x{:02X} is no digit", static_cast<unsigned char>(c));
+    if (value < 0)
+      fail(ErrorCode::kBadFormat, "base64: the character 0x{:02X} is no digit", static_cast<unsigned char>(c));
     bits = bits << 6 | static_cast<uint32_t>(value);
     held += 6;
     if (held < 8) continue;

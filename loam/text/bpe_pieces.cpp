@@ -1,6 +1,7 @@
 // Byte-level BPE on one piece.
 #include <algorithm>
 #include <array>
+#include <unordered_map>
 
 #include "loam/base/error.h"
 #include "loam/text/merge_table.h"
@@ -55,7 +56,7 @@ class BpePieces final : public PieceModel {
     while (length < piece.size() && joined_.contains(piece[length - 1], piece[length])) ++length;
     return length;
   }
-  uint32_t token_length(int32_t id) const { return lengths_[static_cast<size_t>(id)]; }
+  uint32_t token_length(int32_t id) const { return static_cast<uint32_t>(tokens_[static_cast<size_t>(id)].size()); }
 
  private:
   void find_byte_ids(const BpeModel& model, const std::vector<bool>& special);
@@ -64,8 +65,8 @@ class BpePieces final : public PieceModel {
   std::array<int32_t, 256> byte_ids_{};
   NeighbourSet joined_;  // the last byte of the left and the first of the right part, of each merge
   MergeTable merges_;
-  std::vector<uint32_t> lengths_;
-  std::unordered_map<std::string, int32_t, StringHash, std::equal_to<>> whole_;  // with ignore_merges
+  std::vector<std::string> tokens_;
+  std::unordered_map<std::string_view, int32_t> whole_;  // of tokens_, with ignore_merges
 };
 
 class BpeEncoder final : public PieceEncoder {
@@ -95,11 +96,11 @@ class BpeEncoder final : public PieceEncoder {
   std::vector<int32_t> symbols_;
 };
 
-BpePieces::BpePieces(const BpeModel& model) : merges_(static_cast<int64_t>(model.merges.size())) {
+BpePieces::BpePieces(const BpeModel& model)
+    : merges_(static_cast<int64_t>(model.merges.size())), tokens_(model.tokens) {
   check_bpe(model);
   std::vector<bool> special(model.tokens.size(), false);
   for (const SpecialToken& token : model.specials) special[static_cast<size_t>(token.id)] = true;
-  for (const std::string& token : model.tokens) lengths_.push_back(static_cast<uint32_t>(token.size()));
   find_byte_ids(model, special);
   for (size_t i = 0; i < model.merges.size(); ++i) {
     const auto [left, right] = model.merges[i];
@@ -127,8 +128,8 @@ void BpePieces::find_words(const BpeModel& model, const std::vector<bool>& speci
   words_ = WordTable(static_cast<int64_t>(model.tokens.size()));
   Merger merger(merges_);
   std::vector<int32_t> symbols;
-  for (size_t i = 0; i < model.tokens.size(); ++i) {
-    const std::string& token = model.tokens[i];
+  for (size_t i = 0; i < tokens_.size(); ++i) {
+    const std::string& token = tokens_[i];
     const auto id = static_cast<int32_t>(i);
     if (token.empty()) continue;
     if (model.ignore_merges && !special[i]) whole_.emplace(token, id);

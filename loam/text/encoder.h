@@ -20,8 +20,8 @@ class Encoder {
   Encoder(const Pretokenizer& pretokenizer, const PieceModel& model, size_t expected_bytes)
       : pretokenizer_(pretokenizer), model_(model), expected_bytes_(expected_bytes) {}
 
-  // Appends the ids of text[0, limit), normalized text without added tokens. `limit` is the end of a piece; what follows
-  // it is context only.
+  // Appends the ids of text[0, limit), normalized text without added tokens. `limit` is the end of a piece; what
+  // follows it is context only.
   void encode(std::string_view text, size_t limit, std::vector<int32_t>& ids);
   // The same, and for each id the range of `text` that it stands for.
   void encode(std::string_view text, std::vector<int32_t>& ids, std::vector<TextRange>& ranges);

@@ -31,11 +31,11 @@ void add_model(Fields& fields, const BpeModel& model) {
     fields.add("{} {} {}", model.merges[i].first, model.merges[i].second, model.merge_ids[i]);
 }
 
-// The order of the scores counts, not their values.
+// The order of the merges counts, not the scores.
 void add_model(Fields& fields, const SpmModel& model) {
   fields.add("spm bytes {} unknown {} {}", model.first_byte_id, model.unknown_id, model.fuse_unknown);
   const SpmVocab vocab(model);
-  for (const SpmMerge& m : vocab.merges()) fields.add("{} {} {} {}", m.left, m.right, m.made, m.rank);
+  for (const SpmMerge& m : vocab.merges()) fields.add("{} {} {}", m.left, m.right, m.made);
 }
 
 void add_model(Fields& fields, const UnigramModel& model) {

@@ -33,7 +33,8 @@ class NeighbourSet {
 class PieceEncoder {
  public:
   virtual ~PieceEncoder() = default;
-  // Appends the ids of `piece`, which is not empty, and, unless `lengths` is null, how many of its bytes each stands for.
+  // Appends the ids of `piece`, which is not empty, and, unless `lengths` is null, how many of its bytes each stands
+  // for.
   virtual void encode(std::string_view piece, std::vector<int32_t>& ids, std::vector<uint32_t>* lengths) = 0;
 };
 

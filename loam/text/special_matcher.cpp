@@ -17,16 +17,6 @@ bool is_word(uint32_t code_point) {
          c == Category::kPc || code_point == kZeroWidthNonJoiner || code_point == kZeroWidthJoiner;
 }
 
-// Where the character that ends at `end` > 0 begins.
-size_t previous_character(std::string_view text, size_t end) {
-  for (size_t begin = end - 1; begin + 4 >= end; --begin) {
-    const Utf8Char c = decode_utf8(text, begin);
-    if (c.valid && begin + static_cast<size_t>(c.length) == end) return begin;
-    if (begin == 0) break;
-  }
-  return end - 1;
-}
-
 bool is_space(std::string_view text, size_t position) { return read_char(text, position).kinds & kSpace; }
 
 }  // namespace
@@ -58,8 +48,8 @@ SpecialMatcher::Found SpecialMatcher::find(std::string_view text, size_t from, b
     if (match.open) return {position, 0, -1};
     if (!match.token) continue;
     size_t begin = position, end = position + match.token->text.size();
-    while (match.token->lstrip && begin > from && is_space(text, previous_character(text, begin)))
-      begin = previous_character(text, begin);
+    while (match.token->lstrip && begin > from && is_space(text, char_before(text, begin)))
+      begin = char_before(text, begin);
     while (match.token->rstrip && end < text.size() && is_space(text, end)) end += read_char(text, end).length;
     return {begin, end - begin, match.token->id};
   }
@@ -72,7 +62,7 @@ bool SpecialMatcher::stands_alone(std::string_view text, size_t begin, size_t en
     const Utf8Char c = decode_utf8(text, position);
     return c.valid && is_word(c.code_point);
   };
-  return (begin == 0 || !word_at(previous_character(text, begin))) && (end == text.size() || !word_at(end));
+  return (begin == 0 || !word_at(char_before(text, begin))) && (end == text.size() || !word_at(end));
 }
 
 // Narrows the sorted list byte by byte to the tokens that begin with text[position, position + depth).

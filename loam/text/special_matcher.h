@@ -41,8 +41,8 @@ class SpecialMatcher {
 
   std::vector<SpecialToken> specials_;  // sorted by text
   bool looks_around_ = false;
-  std::array<bool, 256> starts_{};      // the first bytes
-  int only_start_ = -1;                 // the first byte, if all share one
+  std::array<bool, 256> starts_{};  // the first bytes
+  int only_start_ = -1;             // the first byte, if all share one
 };
 
 }  // namespace loam

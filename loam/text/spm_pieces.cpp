@@ -100,7 +100,8 @@ void SpmPieces::split(std::string_view piece, std::vector<int32_t>& symbols, std
     if (id >= 0) {
       symbols.push_back(id);
     } else if (first_byte_id_ >= 0) {
-      for (const char byte : piece.substr(i, length)) symbols.push_back(first_byte_id_ + static_cast<unsigned char>(byte));
+      for (const char byte : piece.substr(i, length))
+        symbols.push_back(first_byte_id_ + static_cast<unsigned char>(byte));
     } else {
       symbols.push_back(unknown_id_);
       unknown.push_back(static_cast<uint32_t>(length));

@@ -65,7 +65,7 @@ SpmVocab::SpmVocab(const SpmModel& model) : text_(model.tokens.size(), true) {
       characters_.try_emplace(first.code_point, static_cast<int32_t>(id));
     }
   }
-  model.merges.empty() ? derive_merges(model) : take_merges(model);
+  model.lists_merges ? take_merges(model) : derive_merges(model);
 }
 
 // Their result is the token of the joined text.

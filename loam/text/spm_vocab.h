@@ -20,8 +20,8 @@ class SpmVocab {
   // ... <0xFF>, a token of more than 1024 bytes, a listed merge that makes no token or is there twice.
   explicit SpmVocab(const SpmModel& model);
 
-  // Those that the model lists; without a list every way to put a token together from two others, by falling score, then
-  // by the ids of the parts.
+  // Those that the model lists; without a list every way to put a token together from two others, by falling score,
+  // then by the ids of the parts.
   const std::vector<SpmMerge>& merges() const { return merges_; }
   // Control tokens, added tokens and byte tokens are never made from text.
   bool is_text(int32_t id) const { return text_[static_cast<size_t>(id)]; }

@@ -32,7 +32,7 @@ struct StreamEncoder::State {
   std::string held;
   size_t hold_bytes;
   size_t wait_until;  // bytes held before the next attempt
-  Before before = Before::kNothing;
+  Before before_held = Before::kStart;
 };
 
 // Encodes what no continuation can change, or, with `final`, everything.
@@ -40,8 +40,8 @@ void StreamEncoder::State::consume(bool final, std::vector<int32_t>& out) {
   if (tokenizer.plain) return consume_plain(final, out);
   const size_t end = final ? held.size() : last_cut();
   if (end == 0) return;
-  encoder.encode(std::string_view(held).substr(0, end), before, out, nullptr);
-  before = Before::kText;
+  encoder.encode(std::string_view(held).substr(0, end), before_held, out, nullptr);
+  before_held = Before::kText;
   held.erase(0, end);
 }
 
@@ -55,9 +55,9 @@ size_t StreamEncoder::State::last_cut() const {
   for (size_t cut = held.size(); cut-- > 1;) {
     const char left = held[cut - 1], right = held[cut];
     if ((right != ' ' && right != '\n') || inside_added.contains(left, right)) continue;
-    if (!(kinds_of_byte(held, cut - 1) & (kLetter | kNumber | kPunctuation | kSymbol))) continue;
-    if (by_pieces ? rules.pretokenizer.is_independent_cut(held, cut)
-                  : neighbours && !neighbours->contains(left, right))
+    const CharKinds before = read_char(held, char_before(held, cut)).kinds;
+    if (!(before & (kLetter | kMark | kNumber | kPunctuation | kSymbol))) continue;
+    if (by_pieces ? rules.pretokenizer.is_independent_cut(held, cut) : neighbours && !neighbours->contains(left, right))
       return cut;
   }
   return 0;
@@ -96,7 +96,7 @@ void StreamEncoder::push(std::string_view bytes, std::vector<int32_t>& out) {
 void StreamEncoder::finish(std::vector<int32_t>& out) {
   state_->consume(true, out);
   state_->wait_until = state_->hold_bytes;
-  state_->before = Before::kNothing;
+  state_->before_held = Before::kStart;
 }
 
 }  // namespace loam

@@ -46,8 +46,7 @@ void TextEncoder::encode_segment(std::string_view text, Before before, std::vect
                                  std::vector<TextRange>* ranges) {
   if (rules_.normalizer.empty() && added_.normalized.empty()) return encode_spaced(text, before, ids, ranges);
   std::vector<TextRange> origins;
-  const std::string normalized =
-      ranges ? rules_.normalizer.apply(text, origins) : rules_.normalizer.apply(text);
+  const std::string normalized = ranges ? rules_.normalizer.apply(text, origins) : rules_.normalizer.apply(text);
   SegmentReader reader(added_.normalized, normalized);
   for (Segment segment; reader.next(segment); before = segment.id >= 0 ? Before::kAddedToken : Before::kText) {
     const auto [begin, end] = segment.range;
@@ -71,7 +70,7 @@ void TextEncoder::encode_spaced(std::string_view text, Before before, std::vecto
                                 std::vector<TextRange>* ranges) {
   const SpaceRule& rule = rules_.space;
   const bool wanted = (rule.prefix == SpaceRule::Prefix::kEach && before != Before::kText) ||
-                      (rule.prefix == SpaceRule::Prefix::kFirst && before == Before::kNothing);
+                      (rule.prefix == SpaceRule::Prefix::kFirst && before == Before::kStart);
   if (text.empty() || !wanted || (rule.unless_space && text[0] == ' ')) {
     return ranges ? encoder_.encode(text, ids, *ranges) : encoder_.encode(text, text.size(), ids);
   }

@@ -181,7 +181,7 @@ Tokenizer::State::State(TokenizerModel given)
   if (!single.empty() && single[0].kind == SequenceTemplate::Item::Kind::kToken) bos_id = single[0].id;
   added_none.emplace(ordinary_only(specials), rules->normalizer);
   added_all.emplace(specials, rules->normalizer);
-  plain = rules->normalizer.empty() && rules->space.prefix == SpaceRule::Prefix::kNever &&
+  plain = !pieces->neighbours() && rules->normalizer.empty() && rules->space.prefix == SpaceRule::Prefix::kNever &&
           added_all->normalized.empty() && !added_all->given.looks_around();
   for (const SpecialToken& s : specials) {
     if (s.always) inside_added.add_token(s.text);
@@ -202,6 +202,9 @@ Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
 Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
 
 int64_t Tokenizer::vocab_size() const { return static_cast<int64_t>(state_->bytes.size()); }
+bool Tokenizer::has_token(int32_t id) const {
+  return id >= 0 && id < vocab_size() && !tokens_of(state_->model)[id].empty();
+}
 const TokenizerModel& Tokenizer::model() const { return state_->model; }
 const TokenizerRules& Tokenizer::rules() const { return *state_->rules; }
 const BpeModel* Tokenizer::bpe() const { return std::get_if<BpeModel>(&state_->model); }
@@ -227,14 +230,14 @@ void Tokenizer::encode(std::string_view text, const SpecialPolicy& policy, std::
   std::optional<AddedTokens> own;
   if (!policy.allows_none()) own.emplace(state_->added(policy));
   TextEncoder encoder(*state_->rules, *state_->pieces, own ? *own : *state_->added_none, text.size());
-  encoder.encode(text, Before::kNothing, out, nullptr);
+  encoder.encode(text, Before::kStart, out, nullptr);
 }
 
 Encoding Tokenizer::encode_with_ranges(std::string_view text, const SpecialPolicy& policy) const {
   const AddedTokens added = state_->added(policy);
   Encoding encoding;
   TextEncoder encoder(*state_->rules, *state_->pieces, added, text.size());
-  encoder.encode(text, Before::kNothing, encoding.ids, &encoding.ranges);
+  encoder.encode(text, Before::kStart, encoding.ids, &encoding.ranges);
   return encoding;
 }
 
@@ -243,7 +246,7 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, std::span<const Te
   std::vector<int32_t> ids;
   TextEncoder encoder(*state_->rules, *state_->pieces, *state_->added_none, text.size());
   size_t from = 0, before_end = 0;
-  Before before = Before::kNothing;
+  Before before = Before::kStart;
   const auto encode_until = [&](size_t end) {
     if (end > from) encoder.encode(text.substr(from, end - from), before, ids, nullptr);
   };
@@ -278,7 +281,7 @@ std::vector<std::vector<int32_t>> Tokenizer::encode_batch(std::span<const std::s
   parallel_tasks(threads, static_cast<int64_t>(texts.size()), [&](int64_t i, int thread) {
     auto& encoder = encoders[static_cast<size_t>(thread)];
     if (!encoder) encoder.emplace(*state_->rules, *state_->pieces, added, bytes);
-    encoder->encode(texts[static_cast<size_t>(i)], Before::kNothing, all[static_cast<size_t>(i)], nullptr);
+    encoder->encode(texts[static_cast<size_t>(i)], Before::kStart, all[static_cast<size_t>(i)], nullptr);
   });
   return all;
 }
@@ -286,8 +289,7 @@ std::vector<std::vector<int32_t>> Tokenizer::encode_batch(std::span<const std::s
 int64_t Tokenizer::count(std::string_view text) const { return static_cast<int64_t>(encode(text).size()); }
 
 bool Tokenizer::is_independent_cut(std::string_view text, size_t position) const {
-  return state_->plain && !state_->pieces->neighbours() &&
-         state_->rules->pretokenizer.is_independent_cut(text, position) &&
+  return state_->plain && state_->rules->pretokenizer.is_independent_cut(text, position) &&
          !state_->inside_added.contains(text[position - 1], text[position]);
 }
 
@@ -315,9 +317,8 @@ std::string Tokenizer::decode(std::span<const int32_t> ids) const {
 
 const std::string& Tokenizer::token_bytes(int32_t id) const {
   LOAM_CHECK(id >= 0 && id < vocab_size(), "tokenizer: id {} is not in the vocabulary of {}", id, vocab_size());
-  const std::string& bytes = state_->bytes[id];
-  LOAM_CHECK(!tokens_of(state_->model)[id].empty(), "tokenizer: no token has the id {}", id);
-  return bytes;
+  LOAM_CHECK(has_token(id), "tokenizer: no token has the id {}", id);
+  return state_->bytes[id];
 }
 
 int32_t Tokenizer::special_id(std::string_view text) const {
@@ -333,8 +334,10 @@ int32_t Tokenizer::bos_id() const { return state_->bos_id; }
 
 int32_t Tokenizer::end_of_text_id() const {
   if (spm() && spm()->eos_id >= 0) return spm()->eos_id;
-  for (const std::string_view text :
-       {"<|endoftext|>", "</s>", "<|end_of_text|>", "<eos>", "<\xEF\xBD\x9C" "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>", "[SEP]"}) {
+  for (const std::string_view text : {"<|endoftext|>", "</s>", "<|end_of_text|>", "<eos>",
+                                      "<\xEF\xBD\x9C"
+                                      "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>",
+                                      "[SEP]"}) {
     if (const int32_t id = special_id(text); id >= 0) return id;
   }
   return -1;

@@ -50,21 +50,23 @@ class Tokenizer {
   Tokenizer(Tokenizer&&) noexcept;
   Tokenizer& operator=(Tokenizer&&) noexcept;
 
-  int64_t vocab_size() const;  // the largest id plus one
+  int64_t vocab_size() const;        // the largest id plus one
+  bool has_token(int32_t id) const;  // false for ids outside, and for those that no token has
   const TokenizerModel& model() const;
   const TokenizerRules& rules() const;
   const BpeModel* bpe() const;  // null for another kind
   const SpmModel* spm() const;
-  // decode(encode(x)) == x for every x without control tokens. A SentencePiece model with byte tokens is, WordPiece is not.
+  // decode(encode(x)) == x for every x without control tokens. A SentencePiece model with byte tokens is, WordPiece is
+  // not.
   bool lossless() const;
 
   // Any bytes are accepted. Special tokens that `policy` allows match first, the longest one at a place. Time is linear
   // in text for each piece up to a logarithm; no recursion.
   std::vector<int32_t> encode(std::string_view text, const SpecialPolicy& policy = SpecialPolicy::none()) const;
   void encode(std::string_view text, const SpecialPolicy& policy, std::vector<int32_t>& out) const;  // appends
-  // Control tokens match only where they lie wholly inside one of the `trusted` ranges, and are ordinary text elsewhere:
-  // a chat template trusts what it wrote itself, not what users said. Ends of ranges do not cut ordinary text.
-  // Error{kInvalidArgument} unless ranges are ascending, apart from each other and inside the text.
+  // Control tokens match only where they lie wholly inside one of the `trusted` ranges, and are ordinary text
+  // elsewhere: a chat template trusts what it wrote itself, not what users said. Ends of ranges do not cut ordinary
+  // text. Error{kInvalidArgument} unless ranges are ascending, apart from each other and inside the text.
   std::vector<int32_t> encode(std::string_view text, std::span<const TextRange> trusted) const;
   Encoding encode_with_ranges(std::string_view text, const SpecialPolicy& policy = SpecialPolicy::none()) const;
   // Each text for itself, on `threads` threads.

@@ -22,10 +22,10 @@ using Merge = std::pair<int32_t, int32_t>;  // ids of the two parts
 struct SpecialToken {
   std::string text;
   int32_t id;
-  bool always = false;  // an added word of ordinary text, not a control token: matched under every policy
-  bool single_word = false;          // only between characters that are neither letters, numbers nor '_'
+  bool always = false;       // an added word of ordinary text, not a control token: matched under every policy
+  bool single_word = false;  // only between characters that are neither letters, numbers nor '_'
   bool lstrip = false, rstrip = false;  // takes the white space before, or behind, with it
-  bool normalized = false;  // looked for in the normalized text, after the other ones
+  bool normalized = false;              // looked for in the normalized text, after the other ones
 
   bool operator==(const SpecialToken&) const = default;
 };
@@ -39,14 +39,14 @@ struct SpaceRule {
   bool operator==(const SpaceRule&) const = default;
 };
 
-// Where the tokens of one text, or of a pair of texts, and control tokens stand in a sequence: "<s> A", "[CLS] A [SEP] B
-// [SEP]". Encoding never applies it by itself: see Tokenizer::frame().
+// Where the tokens of one text, or of a pair of texts, and control tokens stand in a sequence: "<s> A", "[CLS] A [SEP]
+// B [SEP]". Encoding never applies it by itself: see Tokenizer::frame().
 struct SequenceTemplate {
   struct Item {
     enum class Kind { kToken, kFirst, kSecond };
     Kind kind = Kind::kToken;
-    int32_t id = -1;       // of kToken
-    int32_t type_id = 0;   // of every token that it stands for
+    int32_t id = -1;      // of kToken
+    int32_t type_id = 0;  // of every token that it stands for
 
     bool operator==(const Item&) const = default;
   };
@@ -94,21 +94,26 @@ struct SpmModel : TokenizerRules {
   std::vector<std::string>
       tokens;  // by id, with a plain space where SentencePiece writes U+2581; byte tokens as their text "<0x0A>"
   std::vector<float> scores;
-  std::vector<Merge> merges;  // by rank; if there are any they take the place of the scores
+  bool lists_merges = false;  // `merges`, by rank, take the place of the scores
+  std::vector<Merge> merges;
   int32_t unknown_id = 0, bos_id = 1, eos_id = 2;
-  int32_t first_byte_id = 3;   // of 256 byte tokens in a row; -1 without byte fallback
-  bool fuse_unknown = true;    // unknown characters that follow each other are one token
+  int32_t first_byte_id = 3;  // of 256 byte tokens in a row; -1 without byte fallback
+  bool fuse_unknown = true;   // unknown characters that follow each other are one token
+  bool space_marks = true;    // files write U+2581 for a space in tokens
 };
 
-// Unigram language model (Kudo, ACL 2018): T5, ALBERT, XLNet, XLM-R. The segmentation of the greatest sum of scores (log
-// probabilities), found by Viterbi's algorithm; of equal ones that whose last token, at each end from the left, is the
-// longest. A character that no token covers is unknown, at 10 below the least score.
+// Unigram language model (Kudo, ACL 2018): T5, ALBERT, XLNet, XLM-R. The segmentation of the greatest sum of scores
+// (log probabilities), found by Viterbi's algorithm; of equal ones that whose last token, at each end from the left, is
+// the longest. A character that no token covers is unknown, at 10 below the least score. A token at minus infinity is
+// never made.
 struct UnigramModel : TokenizerRules {
-  UnigramModel();  // with sentencepiece_rules()
+  UnigramModel();                   // with sentencepiece_rules()
   std::vector<std::string> tokens;  // as in SpmModel
-  std::vector<double> scores;
-  int32_t unknown_id = 0;     // -1: none; then every character must be a token or have bytes
+  std::vector<double> scores;       // of the first of them; the tokens behind are added tokens, never made from text
+  int32_t unknown_id = 0;           // -1: none; then every character must be a token or have bytes
   int32_t first_byte_id = -1;
+  bool space_marks = true;
+  bool float_sums = false;  // sums are floats, as in SentencePiece itself: rounding decides between equal ones
 };
 
 // WordPiece (Schuster and Nakajima, ICASSP 2012): BERT. The longest token first; a piece that cannot be covered, or is

@@ -24,20 +24,20 @@ struct Tokenizer::State {
   AddedTokens added(const SpecialPolicy& policy) const;
 
   TokenizerModel model;
-  const TokenizerRules* rules;     // of the model
-  std::vector<std::string> bytes;  // by id, as decoding gives them
+  const TokenizerRules* rules;         // of the model
+  std::vector<std::string> bytes;      // by id, as decoding gives them
   std::vector<SpecialToken> specials;  // of the rules, and what the kind of model implies
   std::vector<bool> control;           // by id
   int32_t bos_id = -1;
   std::unique_ptr<PieceModel> pieces;
   std::optional<AddedTokens> added_none, added_all;
   NeighbourSet inside_added;  // of the tokens that are always matched
-  // Nothing happens to text but added tokens and pieces: no normalizer, no space in front.
+  // Nothing happens to text but added tokens and pieces: no normalizer, no space in front, no cuts inside pieces.
   bool plain = false;
 };
 
 // What stands before a text that is encoded.
-enum class Before { kNothing, kAddedToken, kText };
+enum class Before { kStart, kAddedToken, kText };
 
 // Encodes texts for one caller: added tokens, normalizer, space rule, pieces. Not thread-safe: one a thread.
 class TextEncoder {
