@@ -2,7 +2,7 @@
 # Builds loam and runs its tests: setup, configure, build, ctest.
 #   ./test.sh              the whole suite on the release build
 #   ./test.sh --fast       the tests with the label "fast" only
-#   ./test.sh --sanitize   also the fast tests under the sanitizers (address, undefined, thread): half an hour more on two cores
+#   ./test.sh --sanitize   also the fast tests under the sanitizers (address, undefined, thread): about an hour more on two cores
 # With CI in the environment also: every fuzz target for FUZZ_SECONDS (15) each.
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -25,7 +25,7 @@ if ((jobs < 2)); then test_jobs=1; else test_jobs=2; fi
 # Sanitizer builds run the "fast" tests of these folders: all of the library, and for threads what starts some or is shared by some.
 # End-to-end tests, the program's tests and the checks of the tree say nothing new there.
 asan_folders=(base config text tensor kernels format data autograd ops nn model optim train infer session)
-tsan_folders=(base tensor text data kernels model train)
+tsan_folders=(base tensor text data kernels ops autograd model train infer session)
 
 # Waiting threads that spin take the cores from the tests that run beside them.
 export OMP_WAIT_POLICY=passive

@@ -15,7 +15,9 @@ class Json {
  public:
   using Array = std::vector<Json>;
   using Member = std::pair<std::string, Json>;
-  using Object = std::vector<Member>;  // in order of appearance; of equal keys the last one counts
+  // In order of appearance. Of equal keys the last one counts, as in Python's json and so in the programs that write
+  // the files which loam reads.
+  using Object = std::vector<Member>;
 
   Json() = default;  // null
   Json(std::nullptr_t) {}
@@ -47,7 +49,7 @@ class Json {
 
   // Error{kBadFormat} for another kind ("expected a string, found a number").
   bool as_bool() const;
-  int64_t as_int() const;  // also a double without fraction
+  int64_t as_int() const;  // also a double without fraction, up to 2^53: a larger one may be a rounded integer
   double as_double() const;
   const std::string& as_string() const;
   const Array& as_array() const;

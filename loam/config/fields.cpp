@@ -31,6 +31,10 @@ void fail_unknown(const std::string& name, const std::vector<std::string>& known
   fail(ErrorCode::kInvalidArgument, "unknown setting \"{}\": did you mean \"{}\"?", name, nearest);
 }
 
+void fail_twice(const std::string& name) {
+  fail(ErrorCode::kInvalidArgument, "the setting \"{}\" is there twice", name);
+}
+
 std::string joined(const std::string& prefix, std::string_view name) {
   return prefix.empty() ? std::string(name) : fmt::format("{}.{}", prefix, name);
 }

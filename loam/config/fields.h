@@ -39,8 +39,8 @@ template <class Config>
 Json config_to_json(const Config& config);
 
 // Sets the fields that `json` has and leaves the others. Error{kInvalidArgument} for an unknown key (naming the nearest
-// one), a value of the wrong kind or out of the type's range; the message gives the dotted name. `config` is unchanged
-// on error.
+// one), a key that is there twice, a value of the wrong kind or out of the type's range; the message gives the dotted
+// name. `config` is unchanged on error.
 template <class Config>
 void config_from_json(Config& config, const Json& json);
 

@@ -1,6 +1,8 @@
 // The templates of loam/config/fields.h. Recursion follows the nesting of the structs, never that of the input.
 #pragma once
 
+#include <set>
+
 #include "loam/config/fields.h"
 
 namespace loam {
@@ -23,6 +25,7 @@ struct IsVector<std::vector<T>> : std::true_type {};
 // Error{kInvalidArgument}: setting `name` got a value of another kind than `expected`.
 [[noreturn]] void fail_kind(const std::string& name, std::string_view expected, const Json& found);
 [[noreturn]] void fail_unknown(const std::string& name, const std::vector<std::string>& known);
+[[noreturn]] void fail_twice(const std::string& name);
 std::string joined(const std::string& prefix, std::string_view name);
 std::string joined_names(const std::vector<std::string>& names);
 
@@ -90,9 +93,11 @@ void struct_from_json(Config& config, const Json& json, const std::string& prefi
   if (!json.is_object()) fail_kind(prefix.empty() ? "the configuration" : prefix, "an object", json);
   std::vector<std::string> known;
   visit_fields(config, [&](const char* name, auto&, const char*) { known.push_back(joined(prefix, name)); });
+  std::set<std::string_view> given;
   for (const auto& entry : json.as_object()) {
     const std::string& key = entry.first;  // clang 16 with OpenMP cannot capture a structured binding
     const Json& member = entry.second;
+    if (!given.insert(key).second) fail_twice(joined(prefix, key));
     bool found = false;
     visit_fields(config, [&](const char* name, auto& field, const char*) {
       if (key != name) return;

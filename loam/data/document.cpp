@@ -56,7 +56,7 @@ struct DocumentReader::State {
 };
 
 void DocumentReader::State::open(std::unique_ptr<TextSource> source, bool json) {
-  source->drop_byte_order_mark();
+  source->begin_text();
   jsonl = json;
   file_good = file_bad = 0;
   if (jsonl || !options.separator.empty()) {

@@ -37,16 +37,16 @@ bool is_jsonl(const Path& path, TextSource& opened);
 // .gz/.zst) hold one JSON object a line; others are plain text. Standard input is JSONL if its first byte that is not
 // white space is "{".
 //
-// JSONL: the text is the string under `text_key`; "id" (a string or number) is the id; the object "metadata" and all
-// other members are the metadata. Blank lines do not count. A bad line (not JSON, no object, no text) is counted,
-// reported with file and line, and skipped; Error{kBadFormat} once they pass max_bad_share, or if a whole file has only
-// bad lines. Bytes that are not UTF-8 and lone surrogates become U+FFFD.
+// JSONL: the text is the string under `text_key`; "id" (a string or a number; one past 64 bits makes a bad line) is the
+// id; the object "metadata" and all other members are the metadata. Blank lines do not count. A bad line (not JSON, no
+// object, no text) is counted, reported with file and line, and skipped; Error{kBadFormat} once they pass
+// max_bad_share, or if a whole file has only bad lines. Bytes that are not UTF-8 and lone surrogates become U+FFFD.
 //
 // Plain text: bytes are taken as they are, NUL and invalid UTF-8 too. A separator line's own line end and the one
 // before it belong to no document; a document between separators that would be empty is none.
 //
 // A document of more than max_bytes is Error{kBadFormat}. A UTF-8 byte order mark at the start of a file is dropped;
-// one of UTF-16 or UTF-32 is Error{kBadFormat}.
+// one of UTF-16 or UTF-32, or a token shard, is Error{kBadFormat}.
 class DocumentReader {
  public:
   DocumentReader(std::vector<Path> inputs, DocumentReaderOptions options);

@@ -5,6 +5,7 @@
 
 #include <simdjson.h>
 
+#include <cmath>
 #include <string_view>
 
 #include "loam/base/error.h"
@@ -43,6 +44,11 @@ Json to_json(simdjson::dom::element value) {
   return nullptr;
 }
 
+// A whole number past 64 bits has been rounded to a double.
+bool is_rounded(const Json& value) {
+  return value.is_number() && !value.is_int() && std::abs(value.as_double()) > 0x1p53;
+}
+
 // A member that is not the text.
 void take_member(std::string_view key, Json value, Document& document) {
   if (key == "id" && (value.is_string() || value.is_number())) {
@@ -67,6 +73,7 @@ std::string parse_slowly(std::string_view line, const std::string& text_key, Doc
   if (text == nullptr) return fmt::format("there is no key '{}'", text_key);
   if (!text->is_string()) return fmt::format("'{}' is not a string", text_key);
   for (auto& [key, value] : json.as_object()) {
+    if (key == "id" && is_rounded(value)) return "'id' is a number past 64 bits; it may be a string";
     if (key == text_key) {
       if (value.is_string()) document.text = value.as_string();
     } else {
@@ -94,17 +101,20 @@ std::string JsonLineParser::parse(std::string& line, const std::string& text_key
     return parse_slowly(line, text_key, document);
   }
   std::string_view text;
-  bool has_text = false;
+  bool has_text = false, exact_id = true;
   if (parser.parse(line.data(), line.size(), false).get(object) == simdjson::SUCCESS) {
     for (const auto [key, value] : object) {
       if (key == text_key) has_text = value.get(text) == simdjson::SUCCESS;
+      exact_id &= key != "id" || value.type() != simdjson::dom::element_type::DOUBLE || !is_rounded(double(value));
     }
   }
   // What is wrong is said in one place.
-  if (!has_text) return parse_slowly(line, text_key, document);
+  if (!has_text || !exact_id) return parse_slowly(line, text_key, document);
   document.text = text;
   for (const auto [key, value] : object) {
-    if (key != text_key) take_member(key, to_json(value), document);
+    if (key == text_key) continue;
+    const bool wide_id = key == "id" && value.type() == simdjson::dom::element_type::UINT64;
+    take_member(key, wide_id ? Json(std::to_string(uint64_t(value))) : to_json(value), document);
   }
   return "";
 }

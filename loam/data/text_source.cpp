@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "loam/base/error.h"
+#include "loam/data/token_shard.h"
 
 namespace loam {
 namespace {
@@ -18,10 +19,14 @@ constexpr auto kByteOrderMark = "\xEF\xBB\xBF"sv;
 TextSource::TextSource(std::unique_ptr<ByteSource> source, std::function<void(int64_t)> on_bytes)
     : source_(std::move(source)), on_bytes_(std::move(on_bytes)) {}
 
-void TextSource::drop_byte_order_mark() {
-  while (front_.size() < 4 && extend()) {
+void TextSource::begin_text() {
+  while (front_.size() < kTokenShardMagic.size() && extend()) {
   }
   const std::string_view front = front_;
+  if (front.starts_with(kTokenShardMagic)) {
+    fail(ErrorCode::kBadFormat, "{}: a token shard, as `loam data tokenize` writes it, is no text; it is no input",
+         name());
+  }
   if (front.starts_with("\xFF\xFE"sv) || front.starts_with("\xFE\xFF"sv) || front.starts_with("\0\0\xFE\xFF"sv)) {
     fail(ErrorCode::kBadFormat, "{}: begins with a UTF-16 or UTF-32 byte order mark; convert the file to UTF-8",
          name());

@@ -13,8 +13,9 @@ class TextSource : public ByteSource {
  public:
   // `on_bytes` hears of every read of `source`.
   TextSource(std::unique_ptr<ByteSource> source, std::function<void(int64_t)> on_bytes);
-  // Leaves out a UTF-8 byte order mark. Error{kBadFormat} for one of UTF-16 or UTF-32. REQUIRES: nothing has been read.
-  void drop_byte_order_mark();
+  // Leaves out a UTF-8 byte order mark. Error{kBadFormat} for one of UTF-16 or UTF-32, and for a token shard. REQUIRES:
+  // nothing has been read.
+  void begin_text();
   // Whether the first byte that is not white space, behind a byte order mark, is "{". It stays in the stream.
   bool is_json();
   int64_t read(std::span<char> buffer) override;

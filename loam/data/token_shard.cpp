@@ -22,7 +22,7 @@ constexpr int64_t kMaxIndex = 256 << 20;  // bytes of an index.json that is stil
 constexpr size_t kBuffer = 1 << 20;       // bytes written at once
 
 struct ShardHeader {
-  char magic[8] = {'L', 'O', 'A', 'M', 'T', 'O', 'K', '1'};
+  char magic[8] = {'L', 'O', 'A', 'M', 'T', 'O', 'K', '1'};  // kTokenShardMagic
   uint32_t token_bytes = 0, zero = 0;
   uint64_t tokens = 0, documents = 0, hash = 0;
   char padding[24] = {};
@@ -204,7 +204,7 @@ Shard open_shard(const Path& path) {
   check(size >= static_cast<int64_t>(sizeof(ShardHeader)), fmt::format("{} bytes, too short for a header", size));
   std::memcpy(&shard.header, shard.map.bytes().data(), sizeof(ShardHeader));
   const ShardHeader& h = shard.header;
-  check(std::memcmp(h.magic, ShardHeader().magic, sizeof(h.magic)) == 0, "it does not begin with LOAMTOK1");
+  check(shard.map.text().starts_with(kTokenShardMagic), "it does not begin with LOAMTOK1");
   check(h.token_bytes == 2 || h.token_bytes == 4, fmt::format("{} bytes a token", h.token_bytes));
   const auto most = static_cast<uint64_t>(size);  // bounds both counts, so that the sum cannot overflow
   check(h.tokens > 0 && h.tokens <= most && h.documents > 0 && h.documents <= h.tokens,

@@ -11,12 +11,15 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "loam/base/file.h"
 #include "loam/base/mmap.h"
 
 namespace loam {
+
+inline constexpr std::string_view kTokenShardMagic = "LOAMTOK1";  // what a shard file begins with
 
 struct TokenSetInfo {
   std::string tokenizer_fingerprint;

@@ -50,10 +50,23 @@ size_t cut_position(std::string_view text, double share) {
   return cut;
 }
 
+// Where the output lies in a directory of inputs, its files are not meant.
+std::vector<Path> without_files_below(std::vector<Path> inputs, const Path& directory) {
+  std::error_code error;
+  const Path whole = std::filesystem::canonical(directory, error);
+  if (error) return inputs;  // it is not there yet
+  std::erase_if(inputs, [&](const Path& input) {
+    const Path path = std::filesystem::canonical(input, error);
+    return !error && std::mismatch(whole.begin(), whole.end(), path.begin(), path.end()).first == whole.end();
+  });
+  return inputs;
+}
+
 // Reads documents with text, up to the limit, and assigns each to its part.
 class ItemReader {
  public:
-  explicit ItemReader(const TokenizeOptions& options) : reader_(options.inputs, options.reader), options_(options) {}
+  ItemReader(const TokenizeOptions& options, const Path& out)
+      : reader_(without_files_below(options.inputs, out), options.reader), options_(options) {}
 
   bool next(Item& item) {
     if (options_.val_fraction > 0 && count_ == 0) return first(item);
@@ -285,7 +298,7 @@ TokenizeResult tokenize_documents(const Tokenizer& tokenizer, const TokenizeOpti
   info.vocab_size = tokenizer.vocab_size();
   info.end_of_text = tokenizer.end_of_text_id();
 
-  ItemReader reader(options);
+  ItemReader reader(options, out);
   AtomicDirectory directory(out, options.force, {"train", "val", "tokenizer.json"});
   TokenizeResult result;
   {

@@ -13,7 +13,7 @@
 namespace loam {
 
 struct TokenizeOptions {
-  std::vector<Path> inputs;
+  std::vector<Path> inputs;  // files below `out` are left out: they are what an earlier call wrote
   DocumentReaderOptions reader;
   double val_fraction =
       0;  // of the documents, chosen by a hash of their text, so that the choice does not depend on their order

@@ -161,6 +161,7 @@ void CheckpointStore::prune(int64_t step, int64_t keep_last) const {
   if (keep_last <= 0) return;
   auto checkpoints = list();
   std::reverse(checkpoints.begin(), checkpoints.end());
+  std::vector<Path> doomed;  // newest first
   int64_t kept = 0;
   for (const CheckpointInfo& info : checkpoints) {
     if (info.step > step) continue;
@@ -169,9 +170,11 @@ void CheckpointStore::prune(int64_t step, int64_t keep_last) const {
     if (condition == Condition::complete && kept < keep_last) {
       ++kept;
     } else {
-      remove_checkpoint(info.path);
+      doomed.push_back(info.path);
     }
   }
+  // A kill in between leaves no gap in what stays.
+  for (auto path = doomed.rbegin(); path != doomed.rend(); ++path) remove_checkpoint(*path);
 }
 
 std::vector<CheckpointInfo> CheckpointStore::list() const {

@@ -14,7 +14,7 @@ class StreamDecoder {
   explicit StreamDecoder(const Tokenizer& tokenizer, bool skip_special = true)
       : tokenizer_(tokenizer), skip_special_(skip_special) {}
   // The text that became certain; malformed bytes become U+FFFD. The parts joined equal the decoding of all ids at
-  // once. Error{kInvalidArgument} for an id that has no token.
+  // once. Error{kInvalidArgument} for an id that has no token, which changes nothing.
   std::string push(int32_t id);
   // The rest: U+FFFD if a character is incomplete. The next push() begins a new text.
   std::string finish();

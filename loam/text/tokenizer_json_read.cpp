@@ -50,6 +50,8 @@ std::string ModelReader::model_type() const {
                                                             : "WordLevel";
 }
 
+// "truncation" and "padding" are requests of a batch, not part of what a text's ids are: transformers forgets both
+// unless a call asks for them, and so do we.
 TokenizerModel ModelReader::read() {
   file_.at(model_, "vocab");
   const std::string type = model_type();

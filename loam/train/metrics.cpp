@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -47,6 +48,9 @@ struct MetricsLog::State {
   std::unique_ptr<TensorboardWriter> tensorboard;
   std::set<std::pair<std::string, int64_t>> seen;  // kind and step of every record
   PlotSeries train{"training", {}}, val{"validation", {}};
+  int64_t written = 0;  // records in the file
+  int64_t damaged = 0;  // lines that were none
+  std::string first_damage;
 
   void remember(const Json& record) {
     const std::string& kind = record.at("kind").as_string();
@@ -58,25 +62,41 @@ struct MetricsLog::State {
     if (kind == "val") val.points.emplace_back(step, loss->as_double());
   }
 
-  // The records of an earlier life that stay, and in `kept` their lines. Fills `seen` and the series from them.
+  // The records of an earlier life that stay, and in `kept` their lines. Fills `seen`, the series and `damage` from
+  // them.
   std::vector<Json> kept_records(const std::string& text, int64_t resume_step, std::string& kept) {
     std::vector<Json> records;
+    int64_t number = 0;
     for (size_t begin = 0; begin < text.size();) {
-      const size_t end = text.find('\n', begin);
-      if (end == text.npos) break;  // torn by a kill
+      const size_t end = std::min(text.find('\n', begin), text.size());
       const std::string_view line(text.data() + begin, end - begin);
       begin = end + 1;
+      ++number;
       try {
-        const Json record = Json::parse(line, path.string());
+        const Json record = Json::parse(line, "JSON");
         if (record.at("step").as_int() > resume_step) continue;
         remember(record);
         records.push_back(record);
         kept.append(line).push_back('\n');
       } catch (const Error& error) {
-        log_warn("{}: dropping a damaged line ({})", path.string(), error.what());
+        if (end == text.size()) break;  // torn by a kill
+        if (damaged++ == 0) first_damage = fmt::format("line {}: {}", number, error.what());
       }
     }
+    written = static_cast<int64_t>(records.size());
     return records;
+  }
+
+  // What of an earlier life is not there any more.
+  void report_losses(bool was_there, int64_t resume_step, int64_t expected) const {
+    if (damaged > 0)
+      log_warn("{}: {} damaged lines are dropped, the first is {}", path.string(), damaged, first_damage);
+    if (!was_there && expected > 0) {
+      log_warn("{}: missing: what the run said of its first {} steps is lost", path.string(), resume_step);
+    } else if (written + damaged < expected) {
+      log_warn("{}: {} of {} records up to step {} are missing: the file was cut or changed", path.string(),
+               expected - written - damaged, expected, resume_step);
+    }
   }
 
   void add_to_tensorboard(const Json& record) {
@@ -87,16 +107,19 @@ struct MetricsLog::State {
   }
 };
 
-MetricsLog::MetricsLog(const Path& run_directory, int64_t resume_step) : state_(std::make_unique<State>()) {
+MetricsLog::MetricsLog(const Path& run_directory, int64_t resume_step, int64_t expected)
+    : state_(std::make_unique<State>()) {
   state_->directory = run_directory;
   state_->path = run_directory / "metrics.jsonl";
   std::vector<Json> records;
-  if (std::filesystem::exists(state_->path)) {
+  const bool was_there = std::filesystem::exists(state_->path);
+  if (was_there) {
     const std::string text = read_file(state_->path);
     std::string kept;
     records = state_->kept_records(text, resume_step, kept);
     if (kept != text) write_file_atomic(state_->path, kept);
   }
+  state_->report_losses(was_there, resume_step, expected);
   state_->file = std::fopen(state_->path.c_str(), "abe");
   if (!state_->file) fail(ErrorCode::kIo, "{}: cannot open: {}", state_->path.string(), std::strerror(errno));
   sync_directory(run_directory);
@@ -119,9 +142,12 @@ void MetricsLog::write(const Json& record) {
   if (std::fwrite(line.data(), 1, line.size(), state_->file) != line.size() || std::fflush(state_->file) != 0) {
     fail(ErrorCode::kIo, "{}: cannot write: {}", state_->path.string(), std::strerror(errno));
   }
+  ++state_->written;
   state_->remember(record);
   state_->add_to_tensorboard(record);
 }
+
+int64_t MetricsLog::size() const { return state_->written; }
 
 void MetricsLog::sync() {
   if (::fsync(::fileno(state_->file)) != 0) {

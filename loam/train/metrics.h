@@ -14,12 +14,14 @@ namespace loam {
 // ...}; docs/formats.md lists the members of each kind. TensorBoard's events repeat the numbers of "train" and "val".
 //
 // Opening it drops, in both, what an earlier life of the run said of steps after `resume_step`, and a torn last line,
-// so that no step appears twice and none is lost.
+// so that no step appears twice and none is lost. Other damaged lines are dropped with one warning. `expected` is the
+// number of records that there must be up to `resume_step` at least; if there are fewer, that is a warning too.
 class MetricsLog {
  public:
-  MetricsLog(const Path& run_directory, int64_t resume_step);
+  MetricsLog(const Path& run_directory, int64_t resume_step, int64_t expected = 0);
   ~MetricsLog();
   void write(const Json& record);
+  int64_t size() const;  // records, those of earlier lives included
   // Returns when what was written will survive a crash of the machine.
   void sync();
   // Whether there is a record of this kind and step.

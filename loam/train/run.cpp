@@ -6,6 +6,7 @@
 #include "loam/base/interrupt.h"
 #include "loam/base/log.h"
 #include "loam/base/progress.h"
+#include "loam/data/token_set_check.h"
 #include "loam/model/families/family.h"
 #include "loam/train/metrics.h"
 #include "loam/train/run_directory.h"
@@ -29,9 +30,13 @@ TokenSets open_token_sets(const Path& data) {
   }
   TokenSets sets{std::make_shared<TokenSet>(data / "train"), nullptr};
   if (std::filesystem::exists(data / "val")) sets.val = std::make_shared<TokenSet>(data / "val");
+  bool small = true;
   for (const auto& set : {sets.train, sets.val}) {
-    if (set && set->tokens() <= kVerifiedTokens) set->verify();
+    if (!set) continue;
+    small &= set->tokens() <= kVerifiedTokens;
+    if (set->tokens() <= kVerifiedTokens) set->verify();
   }
+  check_token_sets(data, *sets.train, sets.val.get(), small);
   return sets;
 }
 
@@ -49,23 +54,29 @@ bool is_finished(const Trainer& trainer, const RunOptions& options, const Checkp
          !(config.sample_every > 0 && options.sample && missing("sample", config.sample_every));
 }
 
+// What earlier lives of the run left, besides the state of the trainer.
+struct Earlier {
+  Path checkpoint;  // that the run goes on from; empty for none
+  double seconds = 0;
+  int64_t records = 0;  // in metrics.jsonl when it was saved
+};
+
 class Run {
  public:
-  Run(const ExecContext& ctx, Trainer& trainer, const RunOptions& options, const Path& data, double earlier_seconds,
-      const Path& start)
+  Run(const ExecContext& ctx, Trainer& trainer, const RunOptions& options, const Path& data, const Earlier& earlier)
       : ctx_(ctx),
         trainer_(trainer),
         config_(trainer.config()),
         options_(options),
         data_(data),
-        earlier_seconds_(earlier_seconds),
+        earlier_seconds_(earlier.seconds),
         first_step_(trainer.steps_done()),
         plan_(Trainer::plan(config_, 0)),
         peak_rate_(measure_matmul_rate(ctx, config_.dtype)),
         store_(options.out / "checkpoints"),
-        metrics_(options.out, first_step_),
+        metrics_(options.out, first_step_, earlier.records),
         saved_step_(first_step_),
-        saved_(start) {
+        saved_(earlier.checkpoint) {
     ctx.arena->reset_peak();
   }
 
@@ -210,6 +221,7 @@ class Run {
     Json words = Json::array();
     for (const std::string& word : options_.command_line) words.push_back(word);
     extra["command"] = words;
+    extra["metrics"] = metrics_.size();
     metrics_.sync();  // what a checkpoint goes on from must not be missing in the curve
     saved_ = trainer_.save(store_, extra);
     saved_step_ = trainer_.steps_done();
@@ -294,22 +306,28 @@ RunSummary run_training(const ExecContext& ctx, const TrainConfig& config, const
   for (const std::string& warning : config_warnings(whole)) log_warn("{}", warning);
   family_for(whole.model);  // an error if no MODEL directory could hold the result
   Trainer trainer(ctx, whole, sets.train, sets.val);
-  double earlier_seconds = 0;
+  Earlier earlier;
   if (start) {
     const Json extra = trainer.load(*start, options.allow_changed_config);
-    if (const Json* seconds = extra.find("seconds")) earlier_seconds = seconds->as_double();
+    earlier.checkpoint = start->path;
+    if (const Json* seconds = extra.find("seconds")) earlier.seconds = seconds->as_double();
+    // In another directory the curve begins anew.
+    if (lies_in(start->path, options.out / "checkpoints")) {
+      const Json* records = extra.find("metrics");  // younger than the format; a run says that it starts
+      earlier.records = records ? records->as_int() : 1;
+    }
   }
   if (start && !options.force && is_finished(trainer, options, *start, sets.val != nullptr)) {
     log_info("nothing is left to do: {} has its {} steps and their model", options.out.string(), config.steps);
     RunSummary done;
     done.steps = trainer.steps_done();
-    done.seconds = earlier_seconds;
+    done.seconds = earlier.seconds;
     return done;
   }
   // Up to here nothing was written but the lock.
   prepare_run_directory(options, start);
   write_file_atomic(options.out / "config.json", config_to_json(trainer.config()).dump(2) + "\n");
-  return Run(ctx, trainer, options, data, earlier_seconds, start ? start->path : Path())();
+  return Run(ctx, trainer, options, data, earlier)();
 }
 
 }  // namespace loam

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "loam/base/log.h"
 #include "loam/train/model_tokenizer.h"
 
 namespace loam {
@@ -43,15 +44,19 @@ enum class Contents { nothing, run, other };
 
 Json read_config_file(const Path& path) { return Json::parse(read_file(path, int64_t{1} << 24), path.string()); }
 
-// A run writes config.json before anything else. Another program's file of that name has another shape.
-bool is_training_config(const Path& path) {
+// Why a config.json is not a run's; "" if it is. A run writes it before anything else, and another program's file of
+// that name has another shape.
+std::string why_no_run(const Path& path) {
+  if (!fs::exists(path)) return "there is no config.json";
   try {
     const Json json = read_config_file(path);
-    const Json *optimizer = json.is_object() ? json.find("optimizer") : nullptr,
-               *model = json.is_object() ? json.find("model") : nullptr;
-    return optimizer && optimizer->is_object() && model && model->is_object();
+    for (const char* part : {"model", "optimizer"}) {
+      const Json* member = json.is_object() ? json.find(part) : nullptr;
+      if (!member || !member->is_object()) return fmt::format("{}: it has no object \"{}\"", path.string(), part);
+    }
+    return "";
   } catch (const Error& error) {
-    if (error.code() == ErrorCode::kBadFormat) return false;
+    if (error.code() == ErrorCode::kBadFormat) return error.what();
     throw;
   }
 }
@@ -68,13 +73,11 @@ void check_config_file(const Path& path) {
 
 // Hidden files (temporary ones of a killed run, the lock) count as nothing.
 Contents contents_of(const Path& directory) {
-  bool anything = false;
+  if (why_no_run(directory / "config.json").empty()) return Contents::run;
   for (const auto& entry : fs::directory_iterator(directory)) {
-    const std::string name = entry.path().filename().string();
-    if (name == "config.json" && is_training_config(entry.path())) return Contents::run;
-    anything = anything || !name.starts_with('.');
+    if (!entry.path().filename().string().starts_with('.')) return Contents::other;
   }
-  return anything ? Contents::other : Contents::nothing;
+  return Contents::nothing;
 }
 
 // The checkpoints of this directory that come after `start`, if `start` is one of them.
@@ -87,11 +90,6 @@ std::vector<CheckpointInfo> later_checkpoints(const RunOptions& options, const P
     after = after || fs::equivalent(info.path, start, error);
   }
   return later;
-}
-
-bool lies_in(const Path& checkpoint, const Path& directory) {
-  std::error_code error;
-  return fs::equivalent(checkpoint.parent_path(), directory, error);
 }
 
 VerifiedCheckpoint find_given_start(const RunOptions& options, Contents contents) {
@@ -113,10 +111,16 @@ VerifiedCheckpoint find_given_start(const RunOptions& options, Contents contents
 
 }  // namespace
 
+bool lies_in(const Path& checkpoint, const Path& directory) {
+  std::error_code error;
+  return fs::equivalent(checkpoint.parent_path(), directory, error);
+}
+
 std::optional<VerifiedCheckpoint> find_start(const RunOptions& options) {
   const Contents contents = contents_of(options.out);
   if (contents == Contents::other) {
-    fail(ErrorCode::kAlreadyExists, "{} is not empty and holds no run of loam", options.out.string());
+    fail(ErrorCode::kAlreadyExists, "{} is not empty and holds no run of loam: {}", options.out.string(),
+         why_no_run(options.out / "config.json"));
   }
   if (contents == Contents::run && !options.force) check_config_file(options.out / "config.json");
   if (options.resume_from) return find_given_start(options, contents);
@@ -173,6 +177,10 @@ void RunLock::take() {
     if (fd_ < 0) fail(ErrorCode::kIo, "{}: cannot create: {}", path_.string(), std::strerror(errno));
     if (::flock(fd_, LOCK_EX | LOCK_NB) != 0) {
       const int error = errno;
+      if (error == EOPNOTSUPP || error == ENOSYS || error == ENOLCK) {
+        return log_warn("{}: the file system has no locks: nothing keeps a second process from training there",
+                        directory_.string());
+      }
       ::close(fd_);
       if (error == EWOULDBLOCK) {
         fail(ErrorCode::kAlreadyExists, "{}: another process is training there", directory_.string());

@@ -34,6 +34,9 @@ class RunLock {
   int fd_ = -1;
 };
 
+// Whether a checkpoint is one of those in `directory`.
+bool lies_in(const Path& checkpoint, const Path& directory);
+
 // Whether OUT/model was exported after this checkpoint of the same run was saved.
 bool has_model_of(const Path& out, const CheckpointInfo& checkpoint);
 

@@ -47,6 +47,11 @@ TEST(Json, WholeNumbersWithinInt64AreIntegers) {
   EXPECT_LOAM_ERROR(Json::parse("1.5").as_int(), ErrorCode::kBadFormat, "1.5");
   EXPECT_LOAM_ERROR(Json::parse("1e300").as_int(), ErrorCode::kBadFormat, "integer");
   EXPECT_LOAM_ERROR(Json::parse("9223372036854775808").as_int(), ErrorCode::kBadFormat, "integer");
+  // No double says which integer it was.
+  EXPECT_EQ(Json::parse("9007199254740992.0").as_int(), 9007199254740992);
+  EXPECT_LOAM_ERROR(Json::parse("9007199254740993.0").as_int() + Json::parse("9007199254740994.0").as_int(),
+                    ErrorCode::kBadFormat, "integer");
+  EXPECT_LOAM_ERROR(Json::parse("-9223372036854775809").as_int(), ErrorCode::kBadFormat, "integer");
 }
 
 TEST(Json, KeepsOrderAndTakesTheLastOfEqualKeys) {

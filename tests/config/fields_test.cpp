@@ -68,6 +68,9 @@ TEST(Fields, JsonRoundTripOfEveryField) {
 TEST(Fields, ErrorsNameTheSettingAndChangeNothing) {
   const std::vector<std::pair<std::string, std::string>> cases{
       {R"({"count":1,"inner":{"sizs":[1]}})", R"(unknown setting "inner.sizs": did you mean "inner.sizes"?)"},
+      {R"({"count":1,"flag":true,"count":2})", R"(the setting "count" is there twice)"},
+      {R"({"inner":{"text":"a","text":"a"}})", R"(the setting "inner.text" is there twice)"},
+      {R"({"count":9223372036854775808})", "count: expected an integer, found 9.223372036854776e+18"},
       {R"({"count":1,"colour":2})", R"(unknown setting "colour": did you mean "count"?)"},
       {R"({"count":1,"zzzzzzzzz":2})", R"(unknown setting "zzzzzzzzz")"},
       {R"({"count":1,"flag":1})", "flag: expected true or false, found 1"},

@@ -73,6 +73,28 @@ TEST_F(Documents, JsonLines) {
 }
 
 // The same document from the fast parser and, forced by a lone surrogate, from the other one.
+TEST_F(Documents, AnIdIsExactOrABadLine) {
+  const auto documents = read({file("d.jsonl",
+                                    "{\"text\": \"a\", \"id\": 9007199254740993}\n"
+                                    "{\"text\": \"b\", \"id\": 18446744073709551615}\n"
+                                    "{\"text\": \"c\", \"id\": 18446744073709551617}\n"
+                                    "{\"text\": \"d\", \"id\": -9223372036854775809}\n"
+                                    "{\"text\": \"e\", \"id\": 1.5}\n")});
+  ASSERT_EQ(documents.size(), 3u);
+  EXPECT_EQ(documents[0].id, "9007199254740993");
+  EXPECT_EQ(documents[1].id, "18446744073709551615");
+  EXPECT_EQ(documents[2].id, "1.5");
+  EXPECT_EQ(bad_, 2);
+}
+
+TEST_F(Documents, ATokenShardIsNoText) {
+  for (const char* name : {"shard-00000.tok", "shard.jsonl"}) {
+    EXPECT_LOAM_ERROR(read({file(name, std::string("LOAMTOK1\2\0\0\0", 12))}), ErrorCode::kBadFormat,
+                      std::string(name) + ": a token shard");
+  }
+  EXPECT_EQ(read({file("a.txt", "LOAMTOK")}).at(0).text, "LOAMTOK");
+}
+
 TEST_F(Documents, MetadataKeepsEveryKindOfValue) {
   const std::string values =
       R"("a":null,"b":[true,false,[]],"c":-9223372036854775808,"d":18446744073709551615,"e":0.1,"f":{"g":"\u00e9\n"},)";

@@ -16,6 +16,7 @@
 #include "loam/base/log.h"
 #include "loam/text/tokenizer_files.h"
 #include "tests/harness/expect_error.h"
+#include "tests/harness/sanitizers.h"
 #include "tests/harness/temp_dir.h"
 
 namespace loam {
@@ -300,6 +301,24 @@ TEST_F(Tokenize, OverwritesOnlyByForce) {
   EXPECT_EQ(train("out"), Texts{"b"});
 }
 
+TEST_F(Tokenize, ItsOwnOutputIsNoInput) {
+  file("a.txt", "the cat");
+  const auto call = [&] {
+    TokenizeOptions options;
+    options.inputs = expand_inputs({directory_.path().string()});
+    options.force = true;
+    tokenize_documents(tokenizer_, options, directory_ / "sub" / ".." / "out");
+  };
+  fs::create_directory(directory_ / "sub");
+  for (int i = 0; i < 2; ++i) {
+    call();
+    EXPECT_EQ(train("out"), Texts{"the cat"});
+  }
+  // That of another call is refused.
+  fs::rename(directory_ / "out" / "train" / "shard-00000.tok", directory_ / "b.txt");
+  EXPECT_LOAM_ERROR(call(), ErrorCode::kBadFormat, "b.txt: a token shard");
+}
+
 // The input never ends: only the interrupt, which comes once many batches are through, stops the work.
 TEST_F(Tokenize, AnInterruptLeavesNothingBehind) {
   ::signal(SIGPIPE, SIG_IGN);
@@ -328,9 +347,7 @@ int64_t status_kilobytes(const std::string& key) {
 
 // Three batches, the tokenizer's cache and the offsets of the documents do not depend on how much is behind them.
 TEST_F(Tokenize, MemoryDoesNotGrowWithTheInput) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "a sanitizer's own memory grows";
-#endif
+  if (testing::kSanitized) GTEST_SKIP() << "a sanitizer's own memory grows";
   const std::string lines = json_lines(random_texts(1000, 7));  // about 110 kB
   int64_t peaks[2], inputs[2];                                  // in kB
   for (int large = 0; large < 2; ++large) {

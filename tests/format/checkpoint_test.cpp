@@ -5,12 +5,17 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/mount.h>
+#include <sys/ptrace.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
+#include <optional>
 #include <random>
+#include <set>
 
 #include "loam/base/clock.h"
 #include "loam/base/log.h"
@@ -313,6 +318,61 @@ TEST_F(Checkpoint, AKillAtAnyMomentLeavesACompleteOne) {
     told = newest->step;
   }
   EXPECT_GT(told, 0) << "no save was ever finished: the test showed nothing";
+}
+
+// Whether a child that calls save() was killed just before its call number `kill_at` (from 0) that renames or removes
+// something; nullopt if no child can be traced here.
+std::optional<bool> killed_at_change(CheckpointStore& store, int64_t step, int kill_at) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    if (::ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) != 0) ::_exit(1);
+    ::raise(SIGSTOP);
+    save(store, step, 10, 2);
+    ::_exit(0);
+  }
+  constexpr int kChanges[] = {SYS_rename, SYS_renameat, SYS_renameat2, SYS_unlink, SYS_unlinkat, SYS_rmdir};
+  int status = 0, changes = 0;
+  ::waitpid(child, &status, 0);
+  if (!WIFSTOPPED(status)) return std::nullopt;
+  ::ptrace(PTRACE_SETOPTIONS, child, nullptr, PTRACE_O_TRACESYSGOOD);  // or no call says that it is one
+  while (::ptrace(PTRACE_SYSCALL, child, nullptr, nullptr) == 0 && ::waitpid(child, &status, 0) == child) {
+    if (!WIFSTOPPED(status)) return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? std::optional(false) : std::nullopt;
+    __ptrace_syscall_info info = {};
+    ::ptrace(PTRACE_GET_SYSCALL_INFO, child, sizeof(info), &info);
+    const bool enters = info.op == PTRACE_SYSCALL_INFO_ENTRY;
+    const auto call = static_cast<int>(info.entry.nr);
+    if (!enters || std::count(std::begin(kChanges), std::end(kChanges), call) == 0 || changes++ < kill_at) continue;
+    ::kill(child, SIGKILL);
+    ::waitpid(child, &status, 0);
+    return true;
+  }
+  return std::nullopt;
+}
+
+// Old checkpoints go from the oldest on, each in one step: what a kill leaves under a checkpoint's name is whole, and
+// nothing is missing between what it leaves.
+TEST_F(Checkpoint, AKillAtAnyRemovalLeavesTheNewestWholeAndNoGap) {
+  for (int64_t step = 1; step <= 5; ++step) save(store_, step);
+  const Path before = run_ / "before";
+  fs::copy(directory_, before, fs::copy_options::recursive);
+  std::set<size_t> left;
+  bool killed = true;
+  for (int change = 0; killed; ++change) {
+    SCOPED_TRACE(change);
+    fs::remove_all(directory_);
+    fs::copy(before, directory_, fs::copy_options::recursive);
+    const std::optional<bool> ended = killed_at_change(store_, 6, change);
+    if (!ended) GTEST_SKIP() << "processes cannot be traced here";
+    killed = *ended;
+    const auto checkpoints = store_.list();
+    for (size_t i = 0; i < checkpoints.size(); ++i) {
+      EXPECT_NO_THROW(VerifiedCheckpoint(checkpoints[i].path));
+      EXPECT_EQ(checkpoints[i].step, checkpoints.back().step - static_cast<int64_t>(checkpoints.size() - 1 - i));
+    }
+    EXPECT_GE(store_.newest_complete()->step, 5);
+    left.insert(checkpoints.size());
+  }
+  EXPECT_EQ(left, (std::set<size_t>{2, 3, 4, 5, 6}));  // every state between was seen
 }
 
 }  // namespace

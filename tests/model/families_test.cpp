@@ -41,6 +41,19 @@ TEST(Families, ReadsBothSpellingsOfRotaryPositions) {
   EXPECT_EQ(kLlamaFamily.read(five).rope_theta, 1000000);
 }
 
+TEST(Families, StatementsOfTheRotaryBaseMustAgree) {
+  Json json = llama_json();
+  json["rope_theta"] = 500000;
+  json["rope_parameters"] = Json::parse(R"({"rope_type":"default","rope_theta":500000.0})");
+  EXPECT_EQ(kLlamaFamily.read(json).rope_theta, 500000);
+  json["rope_theta"] = 10000.0;
+  EXPECT_LOAM_ERROR(kLlamaFamily.read(json), ErrorCode::kBadFormat,
+                    "\"rope_theta\" is 10000, but \"rope_parameters.rope_theta\" is 500000");
+  json["rope_theta"] = nullptr;
+  json["rope_scaling"] = Json::parse(R"({"rope_theta":7.0})");
+  EXPECT_LOAM_ERROR(kLlamaFamily.read(json), ErrorCode::kBadFormat, "\"rope_scaling.rope_theta\" is 7");
+}
+
 TEST(Families, RefusesWhatItCannotCompute) {
   struct Refused {
     std::string key, value, named = "";  // what the message names: the key unless stated

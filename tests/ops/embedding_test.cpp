@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
 #include "tests/harness/expect_error.h"
 #include "tests/harness/op_harness.h"
 #include "tests/harness/test_params.h"
@@ -26,6 +30,28 @@ TEST(Embedding, MatchesReference) {
       return std::vector<Values>{y};
     };
     check_op(c);
+  }
+}
+
+// Of a row that is no number each place that asks for it has all, and no other place anything.
+TEST(Embedding, BadRowsStayAlone) {
+  constexpr int64_t V = 5, C = 7;
+  const std::vector<int32_t> ids = {3, 0, 3, 4};
+  const ExecResources resources = guarded_resources();
+  const Context ctx(resources.context);
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const double bad : {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
+      TestParams params(ctx);
+      Values table = random_values(V * C, 1);
+      for (const int64_t row : {1, 3}) std::fill_n(table.begin() + row * C, C, bad);  // nobody asks for row 1
+      const ParamRef weight = params.add(tensor_of(ctx, {V, C}, dtype, table));
+      const Values got = values_of(ops::embedding(ctx, ints(ctx, {4}, ids), weight).value);
+      for (size_t i = 0; i < got.size(); ++i) {
+        const bool expected = ids[i / C] == 3;
+        EXPECT_EQ(std::isnan(bad) ? std::isnan(got[i]) : std::isinf(got[i]), expected) << i;
+        EXPECT_EQ(std::isfinite(got[i]), !expected) << i;
+      }
+    }
   }
 }
 

@@ -149,18 +149,21 @@ inline std::vector<Merge> train_on(const std::vector<std::string>& texts, int64_
 inline std::vector<int32_t> slow_merge(const BpeModel& model, std::vector<int32_t> symbols) {
   std::map<Merge, size_t> ranks;
   for (size_t i = 0; i < model.merges.size(); ++i) ranks.emplace(model.merges[i], i);
+  const auto rank = [&](size_t i) {
+    const auto found = ranks.find({symbols[i], symbols[i + 1]});
+    return found == ranks.end() ? model.merges.size() : found->second;
+  };
+  std::vector<size_t> pairs;  // the ranks of the adjacent pairs
+  for (size_t i = 0; i + 1 < symbols.size(); ++i) pairs.push_back(rank(i));
   while (true) {
-    size_t best = model.merges.size(), where = 0;
-    for (size_t i = 0; i + 1 < symbols.size(); ++i) {
-      const auto found = ranks.find({symbols[i], symbols[i + 1]});
-      if (found != ranks.end() && found->second < best) {
-        best = found->second;
-        where = i;
-      }
-    }
-    if (best == model.merges.size()) return symbols;
-    symbols[where] = model.merge_ids[best];
-    symbols.erase(symbols.begin() + static_cast<std::ptrdiff_t>(where) + 1);
+    const auto best = std::min_element(pairs.begin(), pairs.end());
+    if (best == pairs.end() || *best == model.merges.size()) return symbols;
+    const auto where = best - pairs.begin();
+    symbols[where] = model.merge_ids[*best];
+    symbols.erase(symbols.begin() + where + 1);
+    pairs.erase(best);
+    for (size_t i = std::max<size_t>(where, 1) - 1; i < std::min<size_t>(where + 1, pairs.size()); ++i)
+      pairs[i] = rank(i);
   }
 }
 

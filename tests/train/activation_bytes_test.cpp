@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "loam/train/trainer.h"
+#include "tests/harness/sanitizers.h"
 #include "tests/train/training_data.h"
 
 namespace loam {
@@ -37,7 +38,7 @@ TEST(ActivationBytes, EstimateIsWithinATenthOfTheMeasuredPeak) {
   gpt2.model.attention_bias = gpt2.model.attention_out_bias = gpt2.model.mlp_bias = gpt2.model.norm_bias = true;
   gpt2.dtype = ComputeDtype::bf16;
   gpt2.batch = 8;
-  llama.data.length = gpt2.data.length = 128;
+  llama.data.length = gpt2.data.length = testing::kSanitized ? 64 : 128;
   testing::write_set(directory / "small", testing::documents(400, 1), 512);
   for (const auto& [config, data] : {std::pair(llama, "small"), std::pair(gpt2, "data")}) {
     const TrainConfig derived = derive(config);

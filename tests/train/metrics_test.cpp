@@ -2,10 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <set>
 
+#include "loam/base/log.h"
 #include "loam/base/plot.h"
 #include "loam/train/tensorboard.h"
 #include "tests/harness/expect_error.h"
@@ -194,6 +196,59 @@ TEST(MetricsLog, DamagedLinesAreDropped) {
   write_file_atomic(directory / "metrics.jsonl", "[]\nnot json\n{\"kind\":7,\"step\":1}\n{\"kind\":\"train\"}\n\n");
   MetricsLog log(directory.path(), 100);
   EXPECT_EQ(read_file(directory / "metrics.jsonl"), "");
+}
+
+// What is logged at the level of warnings while it lives.
+class Warnings {
+ public:
+  Warnings() {
+    set_log_level(LogLevel::kWarn);
+    ::testing::internal::CaptureStderr();
+  }
+  ~Warnings() { set_log_level(LogLevel::kInfo); }
+  std::string text() { return ::testing::internal::GetCapturedStderr(); }
+};
+
+int64_t lines_of(const std::string& text) { return std::count(text.begin(), text.end(), '\n'); }
+
+TEST(MetricsLog, WhatIsLostIsSaidOnceAndWhatIsWholeStays) {
+  const TempDir directory;
+  const Path path = directory / "metrics.jsonl";
+  {
+    MetricsLog log(directory.path(), 0);
+    for (int64_t step = 1; step <= 6; ++step) log.write(record("train", step, 0.5));
+    EXPECT_EQ(log.size(), 6);
+  }
+  const std::string whole = read_file(path), line = whole.substr(0, whole.size() / 6);
+  const auto reopened = [&](const std::string& text) {
+    write_file_atomic(path, text);
+    Warnings warnings;
+    MetricsLog(directory.path(), 6, 6);
+    return warnings.text();
+  };
+  EXPECT_EQ(reopened(whole), "");
+  EXPECT_EQ(reopened(whole.substr(0, whole.size() - 1)), "");  // the last record is whole
+  EXPECT_EQ(read_file(path), whole);
+  EXPECT_EQ(reopened(whole + "{\"kind\": \"tr"), "");  // a kill while step 7 was written
+
+  std::string said = reopened(whole.substr(0, 3 * line.size() + 4));  // cut inside the fourth line
+  EXPECT_NE(said.find("metrics.jsonl: 3 of 6 records up to step 6 are missing"), std::string::npos) << said;
+  EXPECT_EQ(lines_of(said), 1);
+  EXPECT_EQ(read_file(path), whole.substr(0, 3 * line.size()));
+
+  std::string damaged = whole;
+  damaged[line.size() + 1] = damaged[4 * line.size() + 1] = '\0';
+  said = reopened(damaged);
+  EXPECT_NE(said.find("metrics.jsonl: 2 damaged lines are dropped, the first is line 2: "), std::string::npos) << said;
+  EXPECT_EQ(lines_of(said), 1);
+  EXPECT_EQ(read_file(path), line + whole.substr(2 * line.size(), 2 * line.size()) + whole.substr(5 * line.size()));
+
+  std::filesystem::remove(path);
+  Warnings warnings;
+  MetricsLog(directory.path(), 6, 6);
+  said = warnings.text();
+  EXPECT_NE(said.find("metrics.jsonl: missing: what the run said of its first 6 steps is lost"), std::string::npos);
+  EXPECT_EQ(lines_of(said), 1);
 }
 
 TEST(MetricsLog, DrawsALossPicture) {

@@ -10,6 +10,7 @@
 #include "loam/base/plot.h"
 #include "loam/train/run_directory.h"
 #include "tests/harness/expect_error.h"
+#include "tests/harness/sanitizers.h"
 #include "tests/train/training_data.h"
 
 namespace loam {
@@ -56,6 +57,12 @@ class RunTest : public ::testing::Test {
     write_file_atomic(directory / "data" / "tokenizer.json", "{\"a tokenizer\": true}");
     config.data.path = (directory / "data").string();
     config.val_every = 20;
+    if (testing::kSanitized) {
+      config.model.context_length = 8;
+      config.model.dim = 16;
+      config.model.heads = 2;
+      config.model.kv_heads = 1;
+    }
   }
   ~RunTest() override {
     clear_interrupt();
@@ -194,6 +201,27 @@ TEST_F(RunTest, AFullDiskDuringASaveLeavesTheLastGoodCheckpoint) {
   EXPECT_EQ(curve_of(o.out), curve_of(directory / "whole"));
 }
 
+TEST_F(RunTest, ACurveThatIsLostIsSaid) {
+  const RunOptions o = options("run");
+  const auto resumed = [&](int64_t steps) {
+    config.optimizer.schedule = ScheduleKind::constant;
+    config.steps = steps;
+    set_log_level(LogLevel::kWarn);
+    ::testing::internal::CaptureStderr();
+    run(o);
+    set_log_level(LogLevel::kError);
+    return ::testing::internal::GetCapturedStderr();
+  };
+  resumed(5);
+  EXPECT_EQ(resumed(6).find("metrics.jsonl"), std::string::npos);
+  std::filesystem::resize_file(o.out / "metrics.jsonl", 0);
+  // Two starts, six steps and the validation after the fifth; that after the sixth came when it had been saved.
+  EXPECT_NE(resumed(7).find("metrics.jsonl: 9 of 9 records up to step 6 are missing"), std::string::npos);
+  EXPECT_EQ(resumed(8).find("metrics.jsonl"), std::string::npos);
+  std::filesystem::remove(o.out / "metrics.jsonl");
+  EXPECT_NE(resumed(9).find("metrics.jsonl: missing: what the run said of its first 8 steps"), std::string::npos);
+}
+
 TEST_F(RunTest, ATornCheckpointIsPassedOver) {
   run(options("whole"));
   RunOptions o = options("torn");
@@ -262,6 +290,25 @@ TEST_F(RunTest, NothingIsOverwrittenUnlessForced) {
   run(o);
   EXPECT_NE(final_state(o.out), before);
   EXPECT_EQ(records_of(o.out, "train").size(), 40u);
+}
+
+TEST_F(RunTest, ADamagedConfigurationIsNamed) {
+  const RunOptions o = options("run");
+  run(o);
+  const std::string before = final_state(o.out), config_json = read_file(o.out / "config.json");
+  const std::pair<std::string, const char*> kCases[] = {
+      {config_json.substr(0, config_json.size() / 2), "config.json: byte "},
+      {"", "config.json: byte 0: "},
+      {"[]", "config.json: it has no object \"model\""},
+      {"{\"model\": {}}", "config.json: it has no object \"optimizer\""},
+  };
+  for (const auto& [text, reason] : kCases) {
+    write_file_atomic(o.out / "config.json", text);
+    EXPECT_LOAM_ERROR(run(o), ErrorCode::kAlreadyExists, reason);
+  }
+  std::filesystem::remove(o.out / "config.json");
+  EXPECT_LOAM_ERROR(run(o), ErrorCode::kAlreadyExists, "there is no config.json");
+  EXPECT_EQ(final_state(o.out), before);
 }
 
 // Files of something else that happen to be called as a run's are.

@@ -3,6 +3,7 @@
 // Files hold the rows of q and k in the order of RopePairs::half. A model that rotates neighbours (2k, 2k + 1) is
 // written with those rows reordered, so that the pair stands at (k, k + D/2): scores are sums over pairs, hence equal.
 #include <algorithm>
+#include <optional>
 #include <string_view>
 
 #include "loam/model/families/family.h"
@@ -30,17 +31,30 @@ void check_plain_rope(const char* key, const Json& rope) {
   }
 }
 
-// transformers 4 has "rope_theta" and "rope_scaling"; 5 has both in "rope_parameters".
+// transformers 4 has "rope_theta" and "rope_scaling"; 5 has both in "rope_parameters". Where several state the base
+// they must agree.
 double read_rope_theta(Settings& s) {
-  double theta = s.number("rope_theta", 10000);
+  std::optional<double> theta;
+  std::string stated_by;
+  const auto take = [&](Settings& settings, const std::string& name) {
+    if (!settings.value("rope_theta")) return;
+    const double stated = settings.number("rope_theta", 0);
+    if (theta && *theta != stated) {
+      fail(ErrorCode::kBadFormat, "\"{}\" is {}, but \"{}\" is {}", stated_by, *theta, name, stated);
+    }
+    theta = stated;
+    stated_by = name;
+  };
+  take(s, "rope_theta");
   s.require("partial_rotary_factor", 1.0);
   for (const char* key : {"rope_scaling", "rope_parameters"}) {
     const Json* rope = s.value(key);
     if (!rope) continue;
     check_plain_rope(key, *rope);
-    theta = Settings(*rope).number("rope_theta", theta);
+    Settings inner(*rope);
+    take(inner, fmt::format("{}.rope_theta", key));
   }
-  return theta;
+  return theta.value_or(10000);
 }
 
 ModelConfig read(const Json& json) {

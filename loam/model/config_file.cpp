@@ -1,0 +1,67 @@
+#include "loam/model/config_file.h"
+
+#include <optional>
+
+#include "loam/base/log.h"
+
+namespace loam {
+namespace {
+
+constexpr int64_t kMaxConfigBytes = int64_t{16} << 20;
+
+// An id or a list of ids; nullopt if nothing is stated.
+std::optional<std::vector<int32_t>> ids_of(const Json& json, const char* key, int64_t vocab_size,
+                                           const std::string& file) {
+  const Json* value = json.find(key);
+  if (!value || value->is_null()) return std::nullopt;
+  std::vector<int32_t> ids;
+  for (const Json& id : value->is_array() ? value->as_array() : Json::Array{*value}) {
+    if (!id.is_int()) fail(ErrorCode::kBadFormat, "\"{}\": expected an id or a list of ids", key);
+    if (id.as_int() >= 0 && id.as_int() < vocab_size) {
+      ids.push_back(static_cast<int32_t>(id.as_int()));
+    } else {
+      log_warn("{}: \"{}\": {} is ignored: the vocabulary has {} ids", file, key, id.as_int(), vocab_size);
+    }
+  }
+  return ids;
+}
+
+void take_ids(ModelFileConfig& read, const Json& json, const std::string& file) {
+  const int64_t vocab_size = read.config.vocab_size;
+  if (const auto bos = ids_of(json, "bos_token_id", vocab_size, file); bos && !bos->empty()) read.bos_id = bos->front();
+  if (const auto eos = ids_of(json, "eos_token_id", vocab_size, file)) read.eos_ids = *eos;
+}
+
+// Parses a file and works on it; every error names the file.
+template <class Work>
+void with_json(const Path& file, const Work& work) {
+  const Json json = Json::parse(read_file(file, kMaxConfigBytes), file.string());
+  try {
+    if (!json.is_object()) fail(ErrorCode::kBadFormat, "it is not an object");
+    work(json);
+  } catch (const Error& error) {
+    fail(ErrorCode::kBadFormat, "{}: {}", file.string(), error.what());
+  }
+}
+
+}  // namespace
+
+ModelFileConfig read_model_config(const Path& directory) {
+  const Path file = directory / "config.json", generation = directory / "generation_config.json";
+  ModelFileConfig read{};
+  with_json(file, [&](const Json& json) {
+    const Json* type = json.find("model_type");
+    if (!type || !type->is_string()) fail(ErrorCode::kBadFormat, "\"model_type\" is missing");
+    read.family = &family_named(type->as_string());
+    read.config = derive(read.family->read(json));
+    LOAM_CHECK(read.config.vocab_size > 0, "\"vocab_size\" is 0");
+    take_ids(read, json, file.string());
+  });
+  std::error_code error;
+  if (std::filesystem::exists(generation, error)) {
+    with_json(generation, [&](const Json& json) { take_ids(read, json, generation.string()); });
+  }
+  return read;
+}
+
+}  // namespace loam
