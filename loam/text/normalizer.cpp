@@ -30,7 +30,7 @@ TextRange traced(TextRange range, const std::vector<TextRange>& before) {
 }
 
 // Between quotes, so that no two texts look the same.
-std::string quoted(std::string_view text) {
+std::string in_quotes(std::string_view text) {
   std::string escaped;
   for (const char c : text) {
     if (c == '"' || c == '\\') escaped += '\\';
@@ -49,9 +49,9 @@ struct Describer {
     return fmt::format("strip{}{}", step.left ? " left" : "", step.right ? " right" : "");
   }
   std::string operator()(const normal::Replace& step) const {
-    return fmt::format("replace {}{} by {}", step.regex ? "regex " : "", quoted(step.pattern), quoted(step.content));
+    return fmt::format("replace {}{} by {}", step.regex ? "regex " : "", in_quotes(step.pattern), in_quotes(step.content));
   }
-  std::string operator()(const normal::Prepend& step) const { return "prepend " + quoted(step.text); }
+  std::string operator()(const normal::Prepend& step) const { return "prepend " + in_quotes(step.text); }
   std::string operator()(const normal::Bert& step) const {
     return fmt::format("bert{}{}{}{}", step.clean_text ? " clean" : "", step.chinese_chars ? " ideographs" : "",
                        step.strip_accents ? " no accents" : "", step.lowercase ? " lower case" : "");
@@ -100,6 +100,7 @@ std::string Normalizer::apply(std::string_view text) const {
   if (!state_) return result;
   for (const auto& step : state_->ready) {
     NormalText output(false, most_bytes(text));
+    output.text.reserve(result.size());
     step->run(result, output);
     result = std::move(output.text);
   }

@@ -1,5 +1,6 @@
 // Changing text before it is cut into pieces: the "normalizer" of Hugging Face's library `tokenizers`, with its
-// semantics.
+// semantics. Characters are those of Unicode 15.0; the library's own tables are of 8.0 and 9.0 for some steps, so it
+// leaves newer marks and compatibility characters as they are.
 #pragma once
 
 #include <cstddef>
