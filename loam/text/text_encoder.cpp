@@ -1,18 +1,67 @@
+#include <algorithm>
+
+#include "loam/text/char_reader.h"
 #include "loam/text/segments.h"
+#include "loam/text/tokenizer_json.h"
 #include "loam/text/tokenizer_state.h"
 
 namespace loam {
 namespace {
 
-std::vector<SpecialToken> looked_for(const std::vector<SpecialToken>& allowed, const Normalizer& normalizer,
+// A token in normalized text has the space in front that every text gets there.
+std::vector<SpecialToken> looked_for(const std::vector<SpecialToken>& allowed, const TokenizerRules& rules,
                                      bool normalized) {
+  const bool prefixed =
+      rules.space.prefix == SpaceRule::Prefix::kEach && !rules.space.unless_space && !rules.space.words;
   std::vector<SpecialToken> tokens;
   for (SpecialToken token : allowed) {
     if (token.normalized != normalized) continue;
-    if (normalized) token.text = normalizer.apply(token.text);
+    if (normalized) token.text = (prefixed ? " " : "") + rules.normalizer.apply(token.text);
     if (!token.text.empty()) tokens.push_back(std::move(token));
   }
   return tokens;
+}
+
+// Text made from another, and where each of its bytes comes from.
+struct Prepared {
+  std::string text;
+  std::vector<TextRange> origins;
+
+  Prepared() = default;
+  explicit Prepared(std::string_view same) : text(same) {
+    for (size_t i = 0; i < same.size(); ++i) origins.push_back({i, i + 1});
+  }
+  void insert_space() {
+    text.insert(0, 1, ' ');
+    if (!origins.empty()) origins.insert(origins.begin(), {origins[0].begin, origins[0].begin});
+  }
+  // Of the bytes [begin, end) of `text`; `size` is that of the other text.
+  TextRange origin(TextRange r, size_t size) const {
+    const size_t begin = r.begin < origins.size() ? origins[r.begin].begin : size;
+    return r.begin < r.end ? TextRange{begin, std::max(begin, origins[r.end - 1].end)} : TextRange{begin, begin};
+  }
+};
+
+// Each word with one space in front, which is not there twice where U+2581 has become one.
+Prepared words_of(std::string_view text) {
+  Prepared words;
+  bool in_word = false;
+  for (size_t i = 0; i < text.size();) {
+    const KnownChar c = read_char(text, i);
+    const bool space = c.kinds & kSpace, mark = text.substr(i).starts_with(kSpaceMark);
+    if (!space && !in_word && !mark) {
+      words.text += ' ';
+      words.origins.push_back({i, i});
+    }
+    in_word = !space;
+    if (!space) {
+      words.text += mark ? " " : text.substr(i, c.length);
+      for (size_t k = 0; mark ? k < 1 : k < c.length; ++k)
+        words.origins.push_back(mark ? TextRange{i, i + c.length} : TextRange{i + k, i + k + 1});
+    }
+    i += c.length;
+  }
+  return words;
 }
 
 // The ranges from `first` on, as ranges of what the text was made from.
@@ -23,8 +72,8 @@ void trace_back(std::vector<TextRange>& ranges, size_t first, const Origin& orig
 
 }  // namespace
 
-AddedTokens::AddedTokens(const std::vector<SpecialToken>& allowed, const Normalizer& normalizer)
-    : given(looked_for(allowed, normalizer, false)), normalized(looked_for(allowed, normalizer, true)) {}
+AddedTokens::AddedTokens(const std::vector<SpecialToken>& allowed, const TokenizerRules& rules)
+    : given(looked_for(allowed, rules, false)), normalized(looked_for(allowed, rules, true)) {}
 
 void TextEncoder::encode(std::string_view text, Before before, std::vector<int32_t>& ids,
                          std::vector<TextRange>* ranges) {
@@ -42,12 +91,21 @@ void TextEncoder::encode(std::string_view text, Before before, std::vector<int32
   }
 }
 
+bool TextEncoder::wants_space(Before before) const {
+  const SpaceRule::Prefix prefix = rules_.space.prefix;
+  return prefix == SpaceRule::Prefix::kEach ? before != Before::kText
+                                            : prefix == SpaceRule::Prefix::kFirst && before == Before::kStart;
+}
+
 void TextEncoder::encode_segment(std::string_view text, Before before, std::vector<int32_t>& ids,
                                  std::vector<TextRange>* ranges) {
-  if (rules_.normalizer.empty() && added_.normalized.empty()) return encode_spaced(text, before, ids, ranges);
-  std::vector<TextRange> origins;
-  const std::string normalized = ranges ? rules_.normalizer.apply(text, origins) : rules_.normalizer.apply(text);
-  SegmentReader reader(added_.normalized, normalized);
+  if (rules_.normalizer.empty() && added_.normalized.empty() && rules_.space.unless_space)
+    return encode_spaced(text, before, ids, ranges);
+  Prepared prepared;
+  prepared.text = ranges ? rules_.normalizer.apply(text, prepared.origins) : rules_.normalizer.apply(text);
+  if (!rules_.space.unless_space && !rules_.space.words && wants_space(before) && !prepared.text.empty())
+    prepared.insert_space();
+  SegmentReader reader(added_.normalized, prepared.text);
   for (Segment segment; reader.next(segment); before = segment.id >= 0 ? Before::kAddedToken : Before::kText) {
     const auto [begin, end] = segment.range;
     const size_t first = ranges ? ranges->size() : 0;
@@ -55,31 +113,29 @@ void TextEncoder::encode_segment(std::string_view text, Before before, std::vect
       ids.push_back(segment.id);
       if (ranges) ranges->push_back({0, end - begin});
     } else {
-      encode_spaced(std::string_view(normalized).substr(begin, end - begin), before, ids, ranges);
+      encode_spaced(std::string_view(prepared.text).substr(begin, end - begin), before, ids, ranges);
     }
-    const auto origin = [&, at = begin](TextRange r) {
-      if (r.begin < r.end) return TextRange{origins[at + r.begin].begin, origins[at + r.end - 1].end};
-      const size_t place = at + r.begin < origins.size() ? origins[at + r.begin].begin : text.size();
-      return TextRange{place, place};
-    };
-    if (ranges) trace_back(*ranges, first, origin);
+    if (ranges) {
+      trace_back(*ranges, first, [&, at = begin](TextRange r) {
+        return prepared.origin({at + r.begin, at + r.end}, text.size());
+      });
+    }
   }
 }
 
+// A stretch between added tokens of normalized text.
 void TextEncoder::encode_spaced(std::string_view text, Before before, std::vector<int32_t>& ids,
                                 std::vector<TextRange>* ranges) {
   const SpaceRule& rule = rules_.space;
-  const bool wanted = (rule.prefix == SpaceRule::Prefix::kEach && before != Before::kText) ||
-                      (rule.prefix == SpaceRule::Prefix::kFirst && before == Before::kStart);
-  if (text.empty() || !wanted || (rule.unless_space && text[0] == ' ')) {
+  const bool prefixed = rule.unless_space && wants_space(before) && !text.starts_with(' ');
+  if (text.empty() || (!prefixed && !rule.words))
     return ranges ? encoder_.encode(text, ids, *ranges) : encoder_.encode(text, text.size(), ids);
-  }
-  const std::string spaced = " " + std::string(text);
-  if (!ranges) return encoder_.encode(spaced, spaced.size(), ids);
+  Prepared prepared = rule.words ? words_of(text) : Prepared(text);
+  if (prefixed && !rule.words) prepared.insert_space();
+  if (!ranges) return encoder_.encode(prepared.text, prepared.text.size(), ids);
   const size_t first = ranges->size();
-  encoder_.encode(spaced, ids, *ranges);
-  const auto without_space = [](size_t position) { return position > 0 ? position - 1 : 0; };
-  trace_back(*ranges, first, [&](TextRange r) { return TextRange{without_space(r.begin), without_space(r.end)}; });
+  encoder_.encode(prepared.text, ids, *ranges);
+  trace_back(*ranges, first, [&](TextRange r) { return prepared.origin(r, text.size()); });
 }
 
 }  // namespace loam

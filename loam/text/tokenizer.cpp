@@ -98,15 +98,13 @@ std::vector<bool> control_flags(size_t size, const std::vector<SpecialToken>& sp
   return flags;
 }
 
-// WordPiece's decoder in Hugging Face's library.
-std::string cleaned_up(std::string text) {
-  for (const std::string_view part : {".", "?", "!", ",", "' ", "n't", "'m", "'s", "'ve", "'re"}) {
-    const std::string spaced = part == "' " ? " ' " : " " + std::string(part);
-    const std::string_view plain = part == "' " ? std::string_view("'") : part;
-    for (size_t at = text.find(spaced); at != std::string::npos; at = text.find(spaced, at + plain.size()))
-      text.replace(at, spaced.size(), plain);
+// One token, as WordPiece's decoder in Hugging Face's library cleans it.
+std::string cleaned_up(std::string token) {
+  for (const std::string_view part : {".", "?", "!", ",", "n't", "'m", "'s", "'ve", "'re"}) {
+    const std::string spaced = " " + std::string(part);
+    for (size_t at = token.find(spaced); at != std::string::npos; at = token.find(spaced, at)) token.erase(at, 1);
   }
-  return text;
+  return token;
 }
 
 std::vector<int32_t> framed(const std::vector<SequenceTemplate::Item>& items, std::span<const int32_t> first,
@@ -179,9 +177,9 @@ Tokenizer::State::State(TokenizerModel given)
   if (const auto* spm = std::get_if<SpmModel>(&model)) bos_id = spm->bos_id;
   const auto& single = rules->frame.single;
   if (!single.empty() && single[0].kind == SequenceTemplate::Item::Kind::kToken) bos_id = single[0].id;
-  added_none.emplace(ordinary_only(specials), rules->normalizer);
-  added_all.emplace(specials, rules->normalizer);
-  plain = !pieces->neighbours() && rules->normalizer.empty() && rules->space.prefix == SpaceRule::Prefix::kNever &&
+  added_none.emplace(ordinary_only(specials), *rules);
+  added_all.emplace(specials, *rules);
+  plain = !pieces->neighbours() && rules->normalizer.empty() && rules->space == SpaceRule() &&
           added_all->normalized.empty() && !added_all->given.looks_around();
   for (const SpecialToken& s : specials) {
     if (s.always) inside_added.add_token(s.text);
@@ -193,7 +191,7 @@ AddedTokens Tokenizer::State::added(const SpecialPolicy& policy) const {
   for (const SpecialToken& s : specials) {
     if (s.always || policy.allows(s.text)) allowed.push_back(s);
   }
-  return AddedTokens(allowed, rules->normalizer);
+  return AddedTokens(allowed, *rules);
 }
 
 Tokenizer::Tokenizer(TokenizerModel model) : state_(std::make_unique<State>(std::move(model))) {}
@@ -216,6 +214,7 @@ bool Tokenizer::lossless() const {
   const auto& splits = rules.pretokenizer.splits();
   const bool prefixed = rules.space.prefix != SpaceRule::Prefix::kNever;
   if (!rules.normalizer.empty() || std::any_of(splits.begin(), splits.end(), drops)) return false;
+  if (rules.space.words) return false;
   if (prefixed && (rules.space.unless_space || !rules.decode.drop_first_space)) return false;
   return bpe() || (spm() && spm()->first_byte_id >= 0);
 }
@@ -309,10 +308,10 @@ std::vector<int32_t> Tokenizer::frame(std::span<const int32_t> first, std::span<
 
 std::string Tokenizer::decode(std::span<const int32_t> ids) const {
   std::string out;
-  for (const int32_t id : ids) out += token_bytes(id);
   const DecodeRule& rule = state_->rules->decode;
+  for (const int32_t id : ids) out += rule.clean_up ? cleaned_up(token_bytes(id)) : token_bytes(id);
   if (rule.drop_first_space && out.starts_with(' ')) out.erase(0, 1);
-  return rule.clean_up ? cleaned_up(std::move(out)) : out;
+  return out;
 }
 
 const std::string& Tokenizer::token_bytes(int32_t id) const {

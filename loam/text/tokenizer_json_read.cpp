@@ -162,12 +162,13 @@ std::vector<std::string> ModelReader::read_tokens(const Vocab& vocab, const std:
   for (const auto& [token, id] : vocab) size = std::max(size, id + 1);
   for (const SpecialToken& token : added) size = std::max(size, token.id + 1);
   std::vector<std::string> tokens(static_cast<size_t>(size));
+  for (const SpecialToken& token : added) tokens[static_cast<size_t>(token.id)] = token.text;
   for (const auto& [token, id] : vocab) {
+    if (!tokens[static_cast<size_t>(id)].empty()) continue;
     if (rules_.space_marks && token.find(' ') != std::string::npos)
       file_.refuse("token {} holds a space, where spaces become U+2581", id);
     tokens[static_cast<size_t>(id)] = plain(token);
   }
-  for (const SpecialToken& token : added) tokens[static_cast<size_t>(token.id)] = token.text;
   return tokens;
 }
 

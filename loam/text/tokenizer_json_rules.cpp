@@ -98,8 +98,7 @@ class RulesReader {
   normal::Replace read_replace(const Json& step) const;
   void read_pretokenizer();
   void read_byte_level(const Json& step);
-  void read_metaspace(const Json& step);
-  void collapse_spaces();
+  void read_metaspace(const Json& step, bool words);
   Split read_split(const Json& step) const;
   void read_template();
   std::vector<SequenceTemplate::Item> read_items(const Json& step, std::string_view key) const;
@@ -226,7 +225,8 @@ void RulesReader::read_byte_level(const Json& step) {
   out_.byte_level = true;
 }
 
-void RulesReader::read_metaspace(const Json& step) {
+// Behind WhitespaceSplit (`words`) each word gets its mark.
+void RulesReader::read_metaspace(const Json& step, bool words) {
   if (file_.text(file_.at(step, "replacement")) != kSpaceMark) refuse_step("pre_tokenizer", step);
   const Json* scheme = file_.given(step, "prepend_scheme");
   const std::string prefix = scheme                                       ? file_.text(*scheme)
@@ -241,15 +241,14 @@ void RulesReader::read_metaspace(const Json& step) {
   } else if (prefix != "never") {
     refuse_step("pre_tokenizer", step);
   }
-  if (!out_.space_marks) normalizer_.push_back(normal::Replace{std::string(kSpaceMark), " "});
+  if (words) {
+    if (prefix != "always" || out_.space_marks) refuse_step("pre_tokenizer", step);
+    space = {SpaceRule::Prefix::kEach, true, true};
+  } else if (!out_.space_marks) {
+    normalizer_.push_back(normal::Replace{std::string(kSpaceMark), " "});
+  }
   out_.space_marks = true;
   if (file_.flag(step, "split", true)) splits_.push_back({" ", SplitBehavior::kMergedWithNext});
-}
-
-// Words between white space, each with a mark in front, are the same as a text whose runs of white space are one space.
-void RulesReader::collapse_spaces() {
-  normalizer_.push_back(normal::Strip{});
-  normalizer_.push_back(normal::Replace{R"(\s+)", " ", true});
 }
 
 // Splits, among them at most one ByteLevel: what follows it sees bytes in an alphabet of its own, in which only ASCII
@@ -262,9 +261,9 @@ void RulesReader::read_pretokenizer() {
     if (type == "ByteLevel") {
       read_byte_level(step);
     } else if (type == "Metaspace") {
-      read_metaspace(step);
+      read_metaspace(step, i > 0 && file_.type_of(*steps[i - 1]) == "WhitespaceSplit");
     } else if (type == "WhitespaceSplit" && i + 1 < steps.size() && file_.type_of(*steps[i + 1]) == "Metaspace") {
-      collapse_spaces();
+      continue;
     } else if (type == "BertPreTokenizer") {
       splits_.push_back({R"(\s)", SplitBehavior::kRemoved});
       splits_.push_back({std::string(kPunctuationRegex), SplitBehavior::kIsolated});

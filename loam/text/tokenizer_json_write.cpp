@@ -135,7 +135,11 @@ Json metaspace(const SpaceRule& space, bool split, bool decoder) {
 Json text_pretokenizer_json(const TokenizerRules& rules, bool space_marks) {
   Json::Array steps;
   const auto& splits = rules.pretokenizer.splits();
-  if (space_marks && needs_metaspace(rules)) return metaspace(rules.space, !splits.empty(), false);
+  if (space_marks && needs_metaspace(rules)) {
+    if (rules.space.words) steps.push_back(object({{"type", "WhitespaceSplit"}}));
+    steps.push_back(metaspace(rules.space, !splits.empty(), false));
+    return sequence("pretokenizers", std::move(steps));
+  }
   for (const Split& split : splits) {
     Split written = split;
     if (space_marks && written.regex == " ") written.regex = kSpaceMark;
@@ -262,6 +266,7 @@ Json to_json(const SpmModel& model) {
   const SpmVocab derived(model);
   for (const SpmMerge& m : derived.merges()) merges.push_back(merge_json(tokens[m.left], tokens[m.right]));
   std::vector<SpecialToken> specials = model.specials;
+  for (const int32_t id : model.user_defined) specials.push_back({model.tokens[static_cast<size_t>(id)], id, true});
   for (const int32_t id : {model.unknown_id, model.bos_id, model.eos_id}) {
     const auto same = [id](const SpecialToken& s) { return s.id == id; };
     if (id >= 0 && std::none_of(specials.begin(), specials.end(), same)) specials.push_back({tokens[id], id});

@@ -14,7 +14,7 @@ namespace loam {
 
 // The added tokens that a policy lets match: those looked for in the text as it is given, and those in normalized text.
 struct AddedTokens {
-  AddedTokens(const std::vector<SpecialToken>& allowed, const Normalizer& normalizer);
+  AddedTokens(const std::vector<SpecialToken>& allowed, const TokenizerRules& rules);
   SpecialMatcher given, normalized;
 };
 
@@ -56,6 +56,7 @@ class TextEncoder {
   }
 
  private:
+  bool wants_space(Before before) const;
   void encode_spaced(std::string_view text, Before before, std::vector<int32_t>& ids, std::vector<TextRange>* ranges);
 
   const TokenizerRules& rules_;

@@ -19,7 +19,7 @@ void check_words(size_t size, int32_t unknown_id) {
 // Control tokens are never made from text.
 Entries text_tokens(const std::vector<std::string>& tokens, const std::vector<SpecialToken>& specials) {
   std::vector<bool> control(tokens.size(), false);
-  for (const SpecialToken& special : specials) control[static_cast<size_t>(special.id)] = !special.always;
+  for (const SpecialToken& special : specials) control[static_cast<size_t>(special.id)] = true;
   Entries entries;
   for (size_t i = 0; i < tokens.size(); ++i) {
     if (!control[i]) entries.emplace_back(tokens[i], static_cast<int32_t>(i));
@@ -76,7 +76,7 @@ class WordEncoder final : public PieceEncoder {
     size_t from = model_.is_too_long(piece) ? piece.size() : 0;
     const bool too_long = from > 0;
     while (from < piece.size()) {
-      const auto [length, id] = longest(from == 0 ? model_.first() : model_.next(), piece.substr(from));
+      const auto [length, id] = (from == 0 ? model_.first() : model_.next()).longest(piece.substr(from));
       if (length == 0) break;
       ids.push_back(id);
       if (lengths) lengths->push_back(static_cast<uint32_t>(length));
@@ -91,15 +91,6 @@ class WordEncoder final : public PieceEncoder {
   }
 
  private:
-  static std::pair<size_t, int32_t> longest(const Trie& trie, std::string_view text) {
-    std::pair<size_t, int32_t> best{0, -1};
-    uint32_t node = Trie::kRoot;
-    for (size_t i = 0; i < text.size() && trie.step(node, text[i]); ++i) {
-      if (trie.value(node) >= 0) best = {i + 1, trie.value(node)};
-    }
-    return best;
-  }
-
   const WordPieces& model_;
 };
 
