@@ -34,12 +34,13 @@ void add_model(Fields& fields, const BpeModel& model) {
 // The order of the merges counts, not the scores.
 void add_model(Fields& fields, const SpmModel& model) {
   fields.add("spm bytes {} unknown {} {}", model.first_byte_id, model.unknown_id, model.fuse_unknown);
+  for (const int32_t id : model.user_defined) fields.add("user-defined {}", id);
   const SpmVocab vocab(model);
   for (const SpmMerge& m : vocab.merges()) fields.add("{} {} {}", m.left, m.right, m.made);
 }
 
 void add_model(Fields& fields, const UnigramModel& model) {
-  fields.add("unigram bytes {} unknown {}", model.first_byte_id, model.unknown_id);
+  fields.add("unigram bytes {} unknown {} {}", model.first_byte_id, model.unknown_id, model.float_sums);
   for (const double score : model.scores) fields.add("{}", score);
 }
 
@@ -61,7 +62,7 @@ std::string Tokenizer::fingerprint() const {
   const TokenizerRules& rules = *state_->rules;
   fields.add("normalizer {}", rules.normalizer.description());
   fields.add("pieces {}", rules.pretokenizer.description());
-  fields.add("space {} {}", static_cast<int>(rules.space.prefix), rules.space.unless_space);
+  fields.add("space {} {} {}", static_cast<int>(rules.space.prefix), rules.space.unless_space, rules.space.words);
   std::visit([&](const auto& model) { add_model(fields, model); }, state_->model);
   return fields.hash();
 }

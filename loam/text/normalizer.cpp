@@ -7,6 +7,7 @@
 #include "loam/base/error.h"
 #include "loam/base/hash.h"
 #include "loam/base/utf8.h"
+#include "loam/text/byte_alphabet.h"
 #include "loam/text/normalizer_steps.h"
 
 namespace loam {
@@ -49,7 +50,8 @@ struct Describer {
     return fmt::format("strip{}{}", step.left ? " left" : "", step.right ? " right" : "");
   }
   std::string operator()(const normal::Replace& step) const {
-    return fmt::format("replace {}{} by {}", step.regex ? "regex " : "", in_quotes(step.pattern), in_quotes(step.content));
+    return fmt::format("replace {}{} by {}", step.regex ? "regex " : "", in_quotes(step.pattern),
+                       in_quotes(step.content));
   }
   std::string operator()(const normal::Prepend& step) const { return "prepend " + in_quotes(step.text); }
   std::string operator()(const normal::Bert& step) const {
@@ -58,7 +60,9 @@ struct Describer {
   }
   std::string operator()(const normal::Nmt&) const { return "nmt"; }
   std::string operator()(const normal::Precompiled& step) const {
-    return fmt::format("table {}{}", hash_hex(step.table), step.longest_match ? " longest match" : "");
+    std::string kept;
+    for (const std::string& text : step.kept) kept += " " + to_byte_alphabet(text);
+    return fmt::format("table {}{}{}", hash_hex(step.table), step.longest_match ? " longest match" : "", kept);
   }
 };
 

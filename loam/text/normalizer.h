@@ -65,14 +65,14 @@ struct Nmt {
 // character alone. SentencePiece replaces the longest string of the table wherever it stands.
 struct Precompiled {
   std::string table;
-  bool longest_match = false;  // as SentencePiece does
+  bool longest_match = false;          // as SentencePiece does
+  std::vector<std::string> kept = {};  // with longest_match: strings that stay as they are
   bool operator==(const Precompiled&) const = default;
 };
 }  // namespace normal
 
-using NormalizerStep =
-    std::variant<normal::UnicodeForm, normal::Lowercase, normal::StripAccents, normal::Strip, normal::Replace,
-                 normal::Prepend, normal::Bert, normal::Nmt, normal::Precompiled>;
+using NormalizerStep = std::variant<normal::UnicodeForm, normal::Lowercase, normal::StripAccents, normal::Strip,
+                                    normal::Replace, normal::Prepend, normal::Bert, normal::Nmt, normal::Precompiled>;
 
 // A list of steps, one after the other. A byte that is not valid UTF-8 is kept as it is by every step and begins no
 // character. A cheap value. Thread safety: const members may be called from any thread.
@@ -88,16 +88,16 @@ class Normalizer {
   // All that decides the result, in one line of printable characters.
   std::string description() const;
 
-  // Error{kInvalidArgument} for a result of more than 1 MiB and 64 times the bytes of `text`, or where a regex backtracks
-  // too much.
+  // Error{kInvalidArgument} for a result of more than 1 MiB and 64 times the bytes of `text`, or where a regex
+  // backtracks too much.
   std::string apply(std::string_view text) const;
   // Also says where each byte of the result comes from: a byte that no step changed from itself, the bytes of a changed
   // character from the range of `text` that the character, or the sequence of characters that became it, has there.
   // Ranges begin and end in ascending order. Bytes that are only added (Prepend) come from an empty range.
   std::string apply(std::string_view text, std::vector<TextRange>& origins) const;
 
-  // True if text may be cut between a letter, mark, number, punctuation mark or symbol and an ASCII space or line end, and
-  // each part normalized for itself: so a stream can be cut there.
+  // True if text may be cut between a letter, mark, number, punctuation mark or symbol and an ASCII space or line end,
+  // and each part normalized for itself: so a stream can be cut there.
   bool cuts_before_spaces() const;
 
  private:

@@ -127,6 +127,7 @@ struct CutPlace::Visitor {
   }
 
   bool operator()(const normal::Precompiled& step) const {
+    if (!step.kept.empty()) return false;
     // A carriage return that has lost what stood behind it is one cluster with a line feed.
     if (!std::exchange(place.after_solid_, false) && place.right_.find(U'\n') != std::u32string::npos) return false;
     const bool ascii = std::all_of(place.right_.begin(), place.right_.end(), [](char32_t c) { return c < 0x80; });

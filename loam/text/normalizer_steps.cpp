@@ -8,6 +8,7 @@
 #include "loam/base/utf8.h"
 #include "loam/text/matcher.h"
 #include "loam/text/precompiled_charsmap.h"
+#include "loam/text/trie.h"
 #include "loam/text/unicode.h"
 #include "loam/text/unicode_forms.h"
 
@@ -249,7 +250,11 @@ class ReplaceRegexStep final : public NormalStep {
 
 class PrecompiledStep final : public NormalStep {
  public:
-  explicit PrecompiledStep(const normal::Precompiled& step) : map_(step.table), longest_match_(step.longest_match) {}
+  explicit PrecompiledStep(const normal::Precompiled& step) : map_(step.table), longest_match_(step.longest_match) {
+    std::vector<std::pair<std::string_view, int32_t>> kept;
+    for (const std::string& text : step.kept) kept.emplace_back(text, 0);
+    kept_ = Trie(std::move(kept));
+  }
 
   void run(std::string_view input, NormalText& output) const override {
     size_t kept = 0;
@@ -273,6 +278,7 @@ class PrecompiledStep final : public NormalStep {
 
  private:
   size_t take_longest(std::string_view input, size_t at, size_t length, const auto& replace) const {
+    if (const size_t stays = kept_.longest(input.substr(at)).first; stays > 0) return at + stays;
     const auto match = map_.longest(input.substr(at));
     if (!match || !all_valid(input.substr(at, match->length))) return at + length;
     replace(at, at + match->length, match->replacement);
@@ -322,6 +328,7 @@ class PrecompiledStep final : public NormalStep {
   }
 
   PrecompiledCharsmap map_;
+  Trie kept_;
   bool longest_match_;
 };
 

@@ -7,13 +7,13 @@
 #include "loam/base/error.h"
 #include "loam/base/utf8.h"
 #include "loam/text/bpe_parts.h"
+#include "loam/text/sentencepiece_rules.h"
 #include "loam/text/tokenizer_files.h"
 
 namespace loam {
 namespace {
 
 constexpr int64_t kMaxFileBytes = int64_t{1} << 30;
-constexpr std::string_view kSpaceMark = "\xE2\x96\x81";
 
 using Wire = protozero::pbf_wire_type;
 
@@ -163,32 +163,14 @@ void check_file(const SentencePieceFile& file, std::string_view source) {
   }
 }
 
-std::string with_plain_spaces(std::string_view text) {
-  std::string out;
-  for (size_t at = 0; at < text.size();) {
-    const bool mark = text.substr(at).starts_with(kSpaceMark);
-    out += mark ? ' ' : text[at];
-    at += mark ? kSpaceMark.size() : 1;
-  }
-  return out;
-}
-
-// The normalizer of SentencePiece (normalizer.cc): the table, then spaces. A U+2581 of the text is a space that is not
-// merged with those beside it, but dropped at the end.
 void set_rules(const SentencePieceFile& file, TokenizerRules& rules, std::string_view source) {
-  std::vector<NormalizerStep> steps;
-  const auto replace = [&](std::string pattern, std::string content, bool regex) {
-    steps.push_back(normal::Replace{std::move(pattern), std::move(content), regex});
-  };
-  if (!file.charsmap.empty()) steps.push_back(normal::Precompiled{file.charsmap, true});
-  if (file.remove_extra_spaces) {
-    replace("\\A +", "", true);
-    replace(" {2,}", " ", true);
+  std::vector<std::string> kept;
+  for (const SentencePiece& piece : file.pieces) {
+    if (piece.type == SentencePiece::kUserDefined) kept.push_back(piece.text);
   }
-  if (file.escape_spaces) replace(std::string(kSpaceMark), " ", false);
-  if (file.remove_extra_spaces) replace(" +\\z", "", true);
   try {
-    rules.normalizer = Normalizer(std::move(steps));
+    rules.normalizer =
+        sentencepiece_normalizer(file.charsmap, std::move(kept), file.remove_extra_spaces, file.escape_spaces);
   } catch (const Error& error) {
     fail(error.code(), "{}: {}", source, error.what());
   }
@@ -202,6 +184,10 @@ float score_of(const SentencePiece& piece) {
     return static_cast<float>(0.1 * (static_cast<double>(piece.text.size()) - 1));
   return piece.type == SentencePiece::kUnused ? -std::numeric_limits<float>::infinity() : piece.score;
 }
+
+// Unigram finds such a piece by its score.
+void add_user_defined(SpmModel& model, int32_t id) { model.user_defined.push_back(id); }
+void add_user_defined(UnigramModel&, int32_t) {}
 
 // What both kinds have in common.
 template <class Model>
@@ -222,10 +208,7 @@ Model take_pieces(const SentencePieceFile& file, std::string_view source) {
     }
     if (piece.type == SentencePiece::kByte && model.first_byte_id < 0) model.first_byte_id = id;
     if (control) model.specials.push_back({.text = text, .id = id});
-    // One with spaces is found where spaces are normalized.
-    if (piece.type == SentencePiece::kUserDefined)
-      model.specials.push_back(
-          {.text = text, .id = id, .always = true, .normalized = marked && !file.remove_extra_spaces});
+    if (piece.type == SentencePiece::kUserDefined) add_user_defined(model, id);
     model.tokens.push_back(std::move(text));
     model.scores.push_back(score_of(piece));
   }

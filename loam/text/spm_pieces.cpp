@@ -7,6 +7,7 @@
 #include "loam/text/merger.h"
 #include "loam/text/piece_model.h"
 #include "loam/text/spm_vocab.h"
+#include "loam/text/trie.h"
 
 namespace loam {
 namespace {
@@ -25,6 +26,7 @@ class SpmPieces final : public PieceModel {
 
  private:
   SpmVocab vocab_;
+  Trie user_defined_;
   int32_t unknown_id_, first_byte_id_;
   MergeTable merges_;
   std::vector<uint32_t> lengths_;
@@ -65,6 +67,9 @@ SpmPieces::SpmPieces(const SpmModel& model)
       unknown_id_(model.unknown_id),
       first_byte_id_(model.first_byte_id),
       merges_(static_cast<int64_t>(vocab_.merges().size())) {
+  std::vector<std::pair<std::string_view, int32_t>> user_defined;
+  for (const int32_t id : model.user_defined) user_defined.emplace_back(model.tokens[static_cast<size_t>(id)], id);
+  user_defined_ = Trie(std::move(user_defined));
   if (model.fuse_unknown) fused_id_ = unknown_id_;
   neighbours_ = std::make_unique<NeighbourSet>();
   for (const SpmMerge& merge : vocab_.merges()) {
@@ -83,7 +88,7 @@ SpmPieces::SpmPieces(const SpmModel& model)
   for (size_t i = 0; i < model.tokens.size(); ++i) {
     const auto id = static_cast<int32_t>(i);
     const std::string& token = model.tokens[i];
-    if (token.empty() || !vocab_.is_text(id)) continue;
+    if (token.empty() || (!vocab_.is_text(id) && user_defined_.find(token) != id)) continue;
     neighbours_->add_token(token);
     if (token.size() > kMaxKeyBytes) continue;
     ids.clear();
@@ -94,6 +99,11 @@ SpmPieces::SpmPieces(const SpmModel& model)
 
 void SpmPieces::split(std::string_view piece, std::vector<int32_t>& symbols, std::vector<uint32_t>& unknown) const {
   for (size_t i = 0; i < piece.size();) {
+    if (const auto [whole, whole_id] = user_defined_.longest(piece.substr(i)); whole > 0) {
+      symbols.push_back(whole_id);
+      i += whole;
+      continue;
+    }
     const Utf8Char c = decode_utf8(piece, i);
     const auto length = static_cast<size_t>(c.length);
     const int32_t id = c.valid ? vocab_.character(c.code_point) : -1;

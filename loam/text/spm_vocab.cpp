@@ -30,6 +30,9 @@ void check_model(const SpmModel& model) {
     require(model.tokens[i].size() <= kMaxTokenBytes,
             fmt::format("token {} has {} bytes, more than {}", i, model.tokens[i].size(), kMaxTokenBytes));
   }
+  for (const int32_t id : model.user_defined) {
+    require(id >= 0 && id < size, fmt::format("user-defined id {} of {} tokens", id, size));
+  }
   if (model.first_byte_id < 0) require(model.unknown_id >= 0, "neither byte tokens nor an unknown token");
   check_byte_tokens(model.tokens, model.first_byte_id);
 }
@@ -56,6 +59,7 @@ SpmVocab::SpmVocab(const SpmModel& model) : text_(model.tokens.size(), true) {
   };
   for (const int32_t id : {model.unknown_id, model.bos_id, model.eos_id}) no_text(id);
   for (const SpecialToken& special : model.specials) no_text(special.id);
+  for (const int32_t id : model.user_defined) no_text(id);
   for (int byte = 0; byte < 256 && model.first_byte_id >= 0; ++byte) no_text(model.first_byte_id + byte);
   for (size_t id = 0; id < model.tokens.size(); ++id) {
     const std::string& token = model.tokens[id];

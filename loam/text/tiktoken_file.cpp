@@ -242,7 +242,11 @@ std::string tiktoken_ranks(const Tokenizer& tokenizer) {
   std::vector<std::string> tokens = model->tokens;
   for (const SpecialToken& special : model->specials) tokens[static_cast<size_t>(special.id)].clear();
   BpeModel derived;
-  derive_merges(tokens, derived);
+  try {
+    derive_merges(tokens, derived);
+  } catch (const Error& error) {
+    fail(ErrorCode::kInvalidArgument, "tokenizer: {}", error.what());
+  }
   LOAM_CHECK(derived.merges == model->merges && derived.merge_ids == model->merge_ids,
              "tokenizer: its merges do not follow from the order of its ids, so it cannot be written as ranks");
   const auto made = static_cast<int64_t>(derived.merges.size());

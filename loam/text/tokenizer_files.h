@@ -27,8 +27,9 @@ std::string tokenizer_json(const Tokenizer& tokenizer);
 Tokenizer parse_tokenizer_json(std::string_view text, std::string_view source);
 
 // SentencePiece's `.model`: a ModelProto (sentencepiece_model.proto), BPE or Unigram; the kinds word and char are
-// refused. Control pieces become control tokens, user-defined ones added tokens, unused ones are never made. The
-// compiled normalization table, the space rules and byte fallback are taken over.
+// refused. Control pieces become control tokens, unused ones are never made (in BPE they are refused), and user-defined
+// ones are found wherever the normalized text holds them. The compiled normalization table, the space rules and byte
+// fallback are taken over.
 Tokenizer load_sentencepiece(const Path& path);
 Tokenizer parse_sentencepiece(std::string_view bytes, std::string_view source);
 

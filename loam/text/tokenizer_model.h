@@ -30,11 +30,15 @@ struct SpecialToken {
   bool operator==(const SpecialToken&) const = default;
 };
 
-// A space in front of a text or of each segment between added tokens, where words are known with the space before them.
+// What becomes of spaces behind the normalizer, where words are known with the space before them.
 struct SpaceRule {
   enum class Prefix { kNever, kFirst, kEach };
-  Prefix prefix = Prefix::kNever;  // kFirst: only at the very beginning of the text
-  bool unless_space = false;       // none where a space is there already
+  // One space in front: at the very beginning of the text only, or of each segment between added tokens.
+  Prefix prefix = Prefix::kNever;
+  // None where a space is there already; then what stands between added tokens of normalized text is a segment too.
+  bool unless_space = false;
+  // The text is a list of words with white space between them, each of which gets its space; U+2581 is one.
+  bool words = false;
 
   bool operator==(const SpaceRule&) const = default;
 };
@@ -97,9 +101,10 @@ struct SpmModel : TokenizerRules {
   bool lists_merges = false;  // `merges`, by rank, take the place of the scores
   std::vector<Merge> merges;
   int32_t unknown_id = 0, bos_id = 1, eos_id = 2;
-  int32_t first_byte_id = 3;  // of 256 byte tokens in a row; -1 without byte fallback
-  bool fuse_unknown = true;   // unknown characters that follow each other are one token
-  bool space_marks = true;    // files write U+2581 for a space in tokens
+  int32_t first_byte_id = 3;          // of 256 byte tokens in a row; -1 without byte fallback
+  bool fuse_unknown = true;           // unknown characters that follow each other are one token
+  bool space_marks = true;            // files write U+2581 for a space in tokens
+  std::vector<int32_t> user_defined;  // found before anything merges, the longest first, and never merged
 };
 
 // Unigram language model (Kudo, ACL 2018): T5, ALBERT, XLNet, XLM-R. The segmentation of the greatest sum of scores

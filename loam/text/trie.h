@@ -27,6 +27,15 @@ class Trie {
   int32_t value(uint32_t node) const { return nodes_[node].value; }  // -1 where no key ends
   // The value of a whole key; -1 if it is none.
   int32_t find(std::string_view key) const;
+  // The longest key that `text` begins with: its length, 0 if there is none, and its value.
+  std::pair<size_t, int32_t> longest(std::string_view text) const {
+    std::pair<size_t, int32_t> best{0, -1};
+    uint32_t node = kRoot;
+    for (size_t i = 0; i < text.size() && step(node, text[i]); ++i) {
+      if (value(node) >= 0) best = {i + 1, value(node)};
+    }
+    return best;
+  }
 
  private:
   static constexpr uint32_t kFree = 0xFFFFFFFF, kNoParent = 0xFFFFFFFE;

@@ -5,12 +5,12 @@
 
 #include <functional>
 
+#include "loam/base/gguf.h"
 #include "loam/text/byte_alphabet.h"
 #include "tests/harness/expect_error.h"
 #include "tests/harness/sanitizers.h"
 #include "tests/harness/shared.h"
 #include "tests/harness/temp_dir.h"
-#include "tests/text/gguf_vocab.h"
 #include "tests/text/text_testing.h"
 
 namespace loam {
@@ -369,13 +369,15 @@ class Gpt2Vocab : public ::testing::Test {
   void SetUp() override {
     const Path path = testing::shared_path("data/tokenizers/ggml-vocab-gpt-2.gguf.gz");
     LOAM_NEED_SHARED(path);
-    const testing::GgufVocab vocab = testing::GgufReader(read_all(*open_input(path))).read();
-    ASSERT_EQ(vocab.tokens.size(), 50257u);
-    ASSERT_EQ(vocab.merges.size(), 50000u);
+    const Gguf file = Gguf::parse(read_all(*open_input(path)), "vocabulary");
+    const auto& tokens = file.at<std::vector<std::string>>("tokenizer.ggml.tokens");
+    const auto& listed = file.at<std::vector<std::string>>("tokenizer.ggml.merges");
+    ASSERT_EQ(tokens.size(), 50257u);
+    ASSERT_EQ(listed.size(), 50000u);
     Json::Object ids;
     std::string merges = "#version: 0.2\n";
-    for (size_t id = 0; id < vocab.tokens.size(); ++id) ids.emplace_back(vocab.tokens[id], static_cast<int64_t>(id));
-    for (const std::string& merge : vocab.merges) merges += merge + "\n";
+    for (size_t id = 0; id < tokens.size(); ++id) ids.emplace_back(tokens[id], static_cast<int64_t>(id));
+    for (const std::string& merge : listed) merges += merge + "\n";
     write_file_atomic(directory_ / "vocab.json", Json(std::move(ids)).dump());
     write_file_atomic(directory_ / "merges.txt", merges);
   }
