@@ -9,6 +9,10 @@
 namespace loam {
 namespace {
 
+Json report_of(const char* bench, const CommonFlags& flags) {
+  return Json::Object{{"bench", bench}, {"version", program_version()}, {"threads", flags.threads}};
+}
+
 struct Options {
   std::string config, device = "cpu";
   std::vector<std::string> settings;
@@ -22,12 +26,9 @@ int bench(const Options& o, const CommonFlags& flags) {
   config = derive(config);
   const ExecResources exec = make_exec_resources(parse_device(o.device), flags.threads);
   const TrainBenchResult result = bench_train(exec.context, config, o.steps);
-  Json report, seconds = Json::array();
+  Json report = report_of("train", flags), seconds = Json::array();
   for (double s : result.step_seconds) seconds.push_back(s);
-  report["bench"] = "train";
-  report["version"] = program_version();
   report["device"] = o.device;
-  report["threads"] = flags.threads;
   report["parameters"] = result.parameters;
   report["step_seconds"] = result.median_seconds;
   report["steps"] = std::move(seconds);
@@ -50,10 +51,7 @@ struct KernelsOptions {
 int bench_kernels(const KernelsOptions& o, const CommonFlags& flags) {
   const ExecResources exec = make_exec_resources({}, flags.threads);
   bench_kernels(exec.context, {parse_dtype(o.dtype), o.only, o.seconds}, [&](const KernelsBenchResult& r) {
-    Json report;
-    report["bench"] = "kernels";
-    report["version"] = program_version();
-    report["threads"] = flags.threads;
+    Json report = report_of("kernels", flags);
     report["dtype"] = o.dtype;
     report["op"] = r.op;
     report["variant"] = r.variant;

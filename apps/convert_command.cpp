@@ -31,6 +31,16 @@ bool copy_tokenizer_files(const Path& from, const Path& to) {
   return any;
 }
 
+// What the weights take in a file whose matrices are of `dtype`.
+int64_t file_bytes(const ParamStore& weights, DType dtype) {
+  int64_t bytes = 0;
+  for (int32_t i = 0; i < weights.size(); ++i) {
+    const ParamSpec& spec = weights.spec(i);
+    bytes += spec.shape.product() * dtype_size(spec.kind == ParamKind::vector ? DType::f32 : dtype);
+  }
+  return bytes;
+}
+
 int run(const Options& o, const CommonFlags& flags) {
   if (o.to.ends_with(".gguf")) throw UsageError("--to " + o.to + ": GGUF is not there yet");
   const Stopwatch watch;
@@ -51,7 +61,7 @@ int run(const Options& o, const CommonFlags& flags) {
   } else if (!std::filesystem::is_directory(source) || !copy_tokenizer_files(source, out.path())) {
     log_warn("{} has no tokenizer beside it; --tokenizer would put one into {}", o.from, o.to);
   }
-  Progress progress("writing", 0, "bytes");
+  Progress progress("writing", file_bytes(*model.weights, save.dtype), "bytes");
   save.on_bytes = [&](int64_t bytes) {
     check_interrupt();
     progress.advance(bytes);

@@ -99,6 +99,7 @@ Json inspect_run(const Path& path) {
   return facts;
 }
 
+// Of a set whose every byte has been checked.
 Json describe_tokens(const Path& path, Json facts = {}) {
   const TokenSet set(path);
   set.verify();
@@ -115,10 +116,17 @@ Json describe_tokens(const Path& path, Json facts = {}) {
 Json inspect_data(const Path& path) {
   Json facts;
   facts["kind"] = "data directory";
+  facts["train"] = describe_tokens(path / "train");
+  if (has(path, "val")) facts["val"] = describe_tokens(path / "val");
+  if (!has(path, "tokenizer.json")) return facts;
+  const Json tokenizer = describe_tokenizer(load_tokenizer(path / "tokenizer.json"));
   for (const char* part : {"train", "val"}) {
-    if (has(path / part, "index.json")) facts[part] = describe_tokens(path / part);
+    const Json* set = facts.find(part);
+    if (set && set->at("tokenizer").as_string() != tokenizer.at("fingerprint").as_string())
+      fail(ErrorCode::kBadFormat, "{}: not the tokenizer that made the tokens in {}",
+           (path / "tokenizer.json").string(), part);
   }
-  if (has(path, "tokenizer.json")) facts["tokenizer"] = describe_tokenizer(load_tokenizer(path / "tokenizer.json"));
+  facts["tokenizer"] = tokenizer;
   return facts;
 }
 
@@ -167,11 +175,6 @@ Json inspect_bin(const Path& path) {
   }
 }
 
-bool is_run_config(const Path& path) {
-  const Json json = read_json(path);
-  return json.is_object() && json.find("optimizer") && json.find("model");
-}
-
 }  // namespace
 
 Json inspect(const std::string& name) {
@@ -181,10 +184,10 @@ Json inspect(const std::string& name) {
   if (std::filesystem::is_directory(path, error)) {
     if (has(path, "MANIFEST.json")) return inspect_checkpoint(path);
     if (has(path, "index.json")) return describe_tokens(path, Json::Object{{"kind", "token set"}});
-    if (has(path / "train", "index.json")) return inspect_data(path);
+    if (has(path / "train", "index.json") || has(path / "val", "index.json")) return inspect_data(path);
     if (has(path, "config.json") && (has(path, "model.safetensors") || has(path, "model.safetensors.index.json")))
       return inspect_model(path);
-    if (has(path, "config.json") && is_run_config(path / "config.json")) return inspect_run(path);
+    if (is_run(path)) return inspect_run(path);
     if (has(path, "tokenizer.json") || has(path, "vocab.json")) return inspect_tokenizer(load_tokenizer(path));
   } else {
     if (path.extension() == ".safetensors") return inspect_safetensors(path);

@@ -32,10 +32,22 @@ Path resolve_model(const std::string& name) {
   return repository / "snapshots" / revision;
 }
 
+bool is_run(const Path& directory) {
+  const Path file = directory / "config.json";
+  std::error_code error;
+  if (!std::filesystem::exists(file, error)) return false;
+  const Json config = Json::parse(read_file(file, int64_t{1} << 26), file.string());
+  return config.is_object() && config.find("optimizer") && config.find("model");
+}
+
 Model open_model(const ExecContext& ctx, const std::string& name, DType dtype) {
   const Path path = resolve_model(name);
   std::error_code error;
-  if (std::filesystem::is_directory(path, error)) return load_model(ctx, path, dtype);
+  if (std::filesystem::is_directory(path, error)) {
+    if (is_run(path))
+      fail(ErrorCode::kBadFormat, "model {}: this is a run; its model is {}", name, (path / "model").string());
+    return load_model(ctx, path, dtype);
+  }
   if (!std::filesystem::exists(path, error))
     fail(ErrorCode::kNotFound, "model {}: there is no such file or directory", name);
   if (path.extension() == ".bin") return load_llama2c(ctx, path, dtype);

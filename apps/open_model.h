@@ -23,6 +23,9 @@ Tokenizer open_tokenizer(const std::string& name, const std::string& model, int6
 // ~/.cache/huggingface/hub); any other name is itself.
 Path resolve_model(const std::string& name);
 
+// Whether a directory is that of `loam train`, which holds a MODEL as model/ but is none.
+bool is_run(const Path& directory);
+
 // Facts about a tokenizer: kind, sizes, special ids, fingerprint.
 Json describe_tokenizer(const Tokenizer& tokenizer);
 

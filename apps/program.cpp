@@ -2,10 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
-#include <iostream>
 #include <memory>
 
 #include "apps/command.h"
@@ -87,9 +84,8 @@ std::string suggestion(const CLI::App& command, const std::string& word) {
       for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
     }
   } else {
-    for (const CLI::App* sub : command.get_subcommands([](const CLI::App*) { return true; })) {
+    for (const CLI::App* sub : command.get_subcommands([](const CLI::App*) { return true; }))
       names.push_back(sub->get_name());
-    }
   }
   return nearest_name(word.substr(0, word.find('=')), names);
 }
@@ -250,24 +246,5 @@ int run_program(int argc, char** argv, void (*add_commands)(Command&)) {
     return report(Error(ErrorCode::kInternal, error.what()));
   }
 }
-
-namespace {
-
-[[noreturn]] void fail_output(int error) {
-  if (error == EPIPE) throw ClosedOutput();
-  fail(ErrorCode::kIo, "standard output: cannot write: {}", std::strerror(error));
-}
-
-}  // namespace
-
-void write_output(std::string_view bytes) {
-  if (std::fwrite(bytes.data(), 1, bytes.size(), stdout) != bytes.size()) fail_output(errno);
-}
-
-void flush_output() {
-  if (std::fflush(stdout) != 0 || !std::cout) fail_output(errno);  // --help and --version go through std::cout
-}
-
-void print(const std::string& text) { write_output(text + "\n"); }
 
 }  // namespace loam

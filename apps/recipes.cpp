@@ -93,8 +93,12 @@ TrainConfig read_train_config(const std::string& recipe, const std::vector<Typed
       if (names_setting(error.what(), assignment.substr(0, assignment.find('='))))
         throw UsageError(typed + ": " + error.what());
     }
-    if (path.empty()) throw UsageError(error.what());
-    fail(error.code(), "{}: {}", path.string(), error.what());
+    if (settings.empty()) fail(error.code(), "{}: {}", path.string(), error.what());
+    read_train_config(recipe, {});  // if the file fails alone, it is to blame
+    // A setting that is not named fails by what follows from it.
+    std::string typed;
+    for (const TypedSetting& setting : settings) typed += (typed.empty() ? "" : " ") + setting.typed;
+    throw UsageError(typed + ": " + error.what());
   }
   return config;
 }

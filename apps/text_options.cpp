@@ -22,7 +22,7 @@ void add_text(Command& command, TextOptions& options) {
                   "special token that text may produce, or none, or all; may be repeated")
       .one_word_each();
   add_text_key(command, options.reader);
-  command.add_flag("--raw", options.raw, "take JSONL as the bytes that it is");
+  command.add_flag("--raw", options.raw, "take JSONL and byte order marks as the bytes that they are");
 }
 
 void for_each_document(const DocumentReaderOptions& options, const std::vector<Path>& files, OutputProgress& progress,
@@ -43,6 +43,7 @@ void for_each_text(const TextOptions& options, const std::vector<Path>& files, O
   for (const Path& file : files) {
     auto source = open_counted(file, progress);
     if (options.raw || !is_jsonl(file, *source)) {
+      if (!options.raw) source->begin_text();
       take_stream(*source);
       continue;
     }

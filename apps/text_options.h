@@ -14,7 +14,7 @@ struct TextOptions {
   std::string tokenizer;
   DocumentReaderOptions reader;
   std::vector<std::string> allow_special, inputs;
-  bool raw = false;  // JSONL is taken as the bytes that it is
+  bool raw = false;  // JSONL and byte order marks are taken as the bytes that they are
 
   // UsageError for a special token that the tokenizer does not have.
   SpecialPolicy policy(const Tokenizer& of) const;
@@ -25,7 +25,8 @@ void add_text(Command& command, TextOptions& options);
 using TakeDocument = std::function<void(const Document&)>;
 void for_each_document(const DocumentReaderOptions& options, const std::vector<Path>& files, OutputProgress& progress,
                        const TakeDocument& take);
-// The same of JSONL only; what is plain text, or everything with --raw, goes to `take_stream` as it lies there, unread.
+// The same of JSONL only; the bytes of plain text behind a byte order mark, or with --raw all bytes of everything, go
+// to `take_stream` unread.
 void for_each_text(const TextOptions& options, const std::vector<Path>& files, OutputProgress& progress,
                    const TakeDocument& take, const std::function<void(ByteSource&)>& take_stream);
 

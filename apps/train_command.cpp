@@ -47,10 +47,14 @@ TrainConfig read_config(const TrainOptions& o, const CommonFlags& flags) {
 
 // Text from the model as it stands, drawn with the same random numbers each time.
 std::function<std::string(const Model&)> make_sampler(const ExecContext& ctx, const TrainConfig& config) {
-  const Path file = Path(config.data.path) / "tokenizer.json";
-  if (!std::filesystem::exists(file)) return {};
+  const Path tokens = Path(config.data.path) / "train", file = Path(config.data.path) / "tokenizer.json";
+  if (!std::filesystem::exists(file)) {
+    if (std::filesystem::exists(tokens))
+      log_warn("{} is not there: no samples, and a model directory without a tokenizer", file.string());
+    return {};
+  }
   auto tokenizer = std::make_shared<Tokenizer>(load_tokenizer(file));
-  const TokenSet set(Path(config.data.path) / "train");
+  const TokenSet set(tokens);
   LOAM_CHECK(set.info().tokenizer_fingerprint == tokenizer->fingerprint(),
              "{} is not the tokenizer that made the tokens beside it", file.string());
   if (config.sample_every == 0 || config.model.context_length < 2) return {};

@@ -22,4 +22,7 @@ struct MatmulArgs {
   bool accumulate = false;
 };
 
+// True if the bits of a product on this CPU can depend on the number of threads at this level.
+bool matmul_depends_on_threads(Numerics numerics, DType dtype);
+
 }  // namespace loam

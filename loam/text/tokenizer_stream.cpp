@@ -45,6 +45,10 @@ class IdReader {
     }
     ++tokens;
   }
+  void take_separator(char c, size_t at) {
+    depth_ += c == '[' ? 1 : c == ']' ? -1 : 0;
+    if (depth_ < 0) fail(ErrorCode::kBadFormat, "{}: byte {}: this ] closes no [", name_, offset_ + at);
+  }
   void drop(size_t count) {
     held_.erase(0, count);
     offset_ += count;
@@ -54,12 +58,13 @@ class IdReader {
   const std::string& name_;
   std::string held_;   // read, not yet taken
   size_t offset_ = 0;  // of its first byte in the stream
+  int64_t depth_ = 0;  // of open brackets
 };
 
 void IdReader::take_text(bool final) {
   size_t at = 0;
   while (true) {
-    while (at < held_.size() && is_separator(held_[at])) ++at;
+    for (; at < held_.size() && is_separator(held_[at]); ++at) take_separator(held_[at], at);
     size_t end = at;
     while (end < held_.size() && !is_separator(held_[end])) ++end;
     const bool complete = final || end < held_.size();
@@ -76,6 +81,8 @@ void IdReader::take_text(bool final) {
     at = end;
   }
   drop(at);
+  if (final && depth_ > 0)
+    fail(ErrorCode::kBadFormat, "{}: byte {}: the file ends before the ] of a [", name_, offset_);
 }
 
 template <class T>

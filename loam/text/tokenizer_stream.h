@@ -28,7 +28,7 @@ enum class IdFormat {
 
 // Decodes the ids in `source` and hands the bytes to `sink`, part by part; they may end inside a character.
 // check_interrupt() between parts. Error{kBadFormat} with the byte offset for what is no id, for an id that has no
-// token, or for bytes left over; what comes before may have been handed out.
+// token, for a bracket without its other half, or for bytes left over; what comes before may have been handed out.
 StreamCounts decode_stream(const Tokenizer& tokenizer, ByteSource& source, IdFormat format,
                            const std::function<void(std::string_view)>& sink);
 

@@ -5,6 +5,7 @@
 
 #include "loam/base/log.h"
 #include "loam/format/safetensors.h"
+#include "loam/kernels/matmul.h"
 
 namespace loam {
 namespace {
@@ -155,7 +156,8 @@ Json Trainer::load(const VerifiedCheckpoint& verified, bool allow_changed_config
     fail(ErrorCode::kInvalidArgument, "{}: the data are not those of the run (fingerprint of {})", checkpoint.string(),
          what);
   }
-  if (state.threads != s.ctx.threads && s.config.dtype == ComputeDtype::bf16) {
+  const DType compute_type = s.config.dtype == ComputeDtype::bf16 ? DType::bf16 : DType::f32;
+  if (state.threads != s.ctx.threads && matmul_depends_on_threads(s.ctx.numerics, compute_type)) {
     log_warn("the run used {} threads, now {}: from here on it is equal within rounding, not bit for bit",
              state.threads, s.ctx.threads);
   }

@@ -76,11 +76,15 @@ class Pipeline(ProgramTest):
         self.assertEqual(counts["tokens"], sum(row["tokens"] for row in rows))
         self.assertEqual(counts["documents"], len(texts))
         self.assertEqual(self.json_of("tokenizer", "count", "--tokenizer", self.tokenizer, stdin=self.corpus.read_bytes()), counts)
-        # Standard input that begins with "{" is JSONL for every command; anything else is text to the byte.
+        # Standard input that begins with "{" is JSONL for every command; anything else is text to the byte, but for the
+        # byte order mark that `data tokenize` drops too.
         self.assertEqual(self.succeeds("tokenizer", "encode", "--tokenizer", self.tokenizer, stdin=self.corpus.read_bytes()),
                          self.succeeds("tokenizer", "encode", "--tokenizer", self.tokenizer, self.corpus))
-        plain = b"\xef\xbb\xbf plain"
-        self.assertEqual(self.json_of("tokenizer", "count", "--tokenizer", self.tokenizer, stdin=plain)["bytes"], len(plain))
+        plain, count = b"\xef\xbb\xbf plain", ["tokenizer", "count", "--tokenizer", self.tokenizer]
+        self.assertEqual(self.json_of(*count, stdin=plain)["bytes"], len(b" plain"))
+        self.assertEqual(self.json_of(*count, "--raw", stdin=plain)["bytes"], len(plain))
+        self.assertEqual(*(self.succeeds("tokenizer", "encode", "--tokenizer", self.tokenizer, stdin=s) for s in [plain, b" plain"]))
+        self.fails(1, *count, says=["UTF-16"], stdin="plain".encode("utf-16"))
         data = self.json_of("inspect", self.data)
         self.assertEqual(data["kind"], "data directory")
         self.assertEqual(data["train"]["documents"] + data["val"]["documents"], len(texts))

@@ -148,6 +148,60 @@ class Usage(ProgramTest):
                 self.succeeds(*words, "--force")
         self.fails(1, "train", "--config", "tiny", "--data", self.data, "--out", self.root / "run", "--resume", "never", says=["--force"])
 
+    def test_unbalanced_arrays_of_ids(self):
+        self.prepare()
+        decode = ["tokenizer", "decode", "--tokenizer", self.tokenizer]
+        self.assertEqual(self.succeeds(*decode, stdin=b"[104,105]\n[[33]] 33"), b"hi!!")
+        for ids, says in [(b"[104,105", "["), (b"104,105]", "byte 7"), (b"[[104]", "["), (b"][", "byte 0"), (b"104 [", "[")]:
+            with self.subTest(ids=ids):
+                self.fails(1, *decode, says=[says], stdin=ids)
+
+    def test_run_in_place_of_its_model(self):
+        self.prepare()
+        for words in [["generate", "--prompt", "x", "--model"], ["score", self.corpus, "--model"], ["convert", "--to", self.root / "c", "--from"]]:
+            with self.subTest(words=words):
+                self.fails(1, *words, self.root / "run", says=["is a run", str(self.model)])
+
+    def test_settings_that_fail_with_what_follows_from_them(self):
+        train = ["train", "--config", "tiny", "--data", self.root / "none", "--out", self.root / "out"]
+        # 4 heads of 18; model.head_dim, which the message names, is not what was typed.
+        self.fails(2, *train, "--set", "model.dim=72", says=["--set model.dim=72: model.head_dim is 18"])
+        self.fails(2, *train, "--set", "model.dim=72", "--lr", "1", says=["--set model.dim=72 --lr 1: model.head_dim is 18"])
+        recipe = self.root / "recipe.json"
+        recipe.write_text('{"model": {"dim": 72, "heads": 4}}')
+        self.fails(1, "config", "show", "--config", recipe, "--set", "steps=3", says=[f"{recipe}: model.head_dim is 18"])
+
+    def test_inspect_sees_damaged_tokens(self):
+        self.prepare()
+        index, shard = self.data / "train" / "index.json", self.data / "train" / "shard-00000.tok"
+        facts = json.loads(index.read_text())
+
+        def damage(path, content):
+            whole = path.read_bytes()
+            path.write_bytes(content) if content is not None else path.unlink()
+            self.fails(1, "inspect", self.data, says=[str(path)])
+            path.write_bytes(whole)
+        whole = shard.read_bytes()
+        damage(shard, whole[:-8])
+        damage(shard, whole[:100] + bytes([whole[100] ^ 1]) + whole[101:])
+        damage(index, json.dumps({**facts, "tokens": facts["tokens"] - 1}).encode())
+        damage(index, json.dumps({**facts, "documents": facts["documents"] + 1}).encode())
+        (self.data / "val").mkdir(exist_ok=True)
+        self.fails(1, "inspect", self.data, says=[str(self.data / "val" / "index.json")])
+        (self.data / "val").rmdir()
+        self.succeeds("tokenizer", "train", "--input", self.corpus, "--vocab-size", "299", "--out", self.root / "other")
+        damage(self.data / "tokenizer.json", (self.root / "other" / "tokenizer.json").read_bytes())
+        self.succeeds("inspect", self.data)
+
+    def test_training_without_a_tokenizer_says_so_first(self):
+        self.prepare()
+        (self.data / "tokenizer.json").unlink()
+        done = run("train", "--config", "tiny", "--threads", "1", "--data", self.data, "--out", self.root / "bare", "--steps", "1")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        text = done.stderr.decode()
+        self.assertIn(str(self.data / "tokenizer.json"), text)
+        self.assertLess(text.index(str(self.data / "tokenizer.json")), text.index(" loss "))
+
     def test_failures_leave_nothing_behind(self):
         self.prepare()
         torn = self.root / "torn.jsonl.gz"

@@ -233,15 +233,6 @@ float element(const View& view, int64_t index) {
   return view.dtype == DType::f32 ? view.ptr<float>()[index] : static_cast<float>(view.ptr<Bf16>()[index]);
 }
 
-// The bias in f32, padded to whole tiles; absent stays absent.
-Tensor padded_bias(const ExecContext& ctx, const View& bias, int64_t n) {
-  if (!bias) return {};
-  Tensor padded = ctx.empty({round_up(n, kColumnUnit)}, DType::f32, MemoryKind::workspace);
-  float* to = padded.data<float>();
-  for (int64_t j = 0; j < padded.numel(); ++j) to[j] = j < n ? element(bias, j * bias.stride(0)) : 0.0f;
-  return padded;
-}
-
 // Rounds a finished block of f32 sums into the bf16 result.
 void finish_bf16(const float* from, int64_t rows, int64_t columns, int64_t from_stride, Bf16* to, int64_t stride,
                  bool add) {
@@ -255,6 +246,14 @@ void finish_bf16(const float* from, int64_t rows, int64_t columns, int64_t from_
 }
 
 }  // namespace
+
+Tensor padded_bias(const ExecContext& ctx, const View& bias, int64_t n) {
+  if (!bias) return {};
+  Tensor padded = ctx.empty({round_up(n, kColumnUnit)}, DType::f32, MemoryKind::workspace);
+  float* to = padded.data<float>();
+  for (int64_t j = 0; j < padded.numel(); ++j) to[j] = j < n ? element(bias, j * bias.stride(0)) : 0.0f;
+  return padded;
+}
 
 void gemm(const ExecContext& ctx, const MatmulArgs& args) {
   const int64_t m = args.c.dim(0), n = args.c.dim(1);  // plain: clang cannot share bindings with OpenMP loops

@@ -18,4 +18,7 @@ void gemm(const ExecContext& ctx, const MatmulArgs& args);
 inline constexpr int64_t kSkinnyRows = 8;
 void skinny_gemm(const ExecContext& ctx, const MatmulArgs& args);
 
+// The bias in f32, filled up with zeros to whole tiles of every variant; absent stays absent.
+Tensor padded_bias(const ExecContext& ctx, const View& bias, int64_t n);
+
 }  // namespace loam::cpu
