@@ -28,4 +28,10 @@ std::string with_plain_spaces(std::string_view text) {
   return out;
 }
 
+std::string with_space_marks(std::string_view text) {
+  std::string out;
+  for (const char c : text) c == ' ' ? out.append(kSpaceMark) : out.append(1, c);
+  return out;
+}
+
 }  // namespace loam

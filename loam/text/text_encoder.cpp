@@ -2,7 +2,7 @@
 
 #include "loam/text/char_reader.h"
 #include "loam/text/segments.h"
-#include "loam/text/tokenizer_json.h"
+#include "loam/text/sentencepiece_rules.h"
 #include "loam/text/tokenizer_state.h"
 
 namespace loam {

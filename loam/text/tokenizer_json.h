@@ -9,15 +9,10 @@
 
 #include "loam/base/error.h"
 #include "loam/base/json.h"
+#include "loam/text/sentencepiece_rules.h"
 #include "loam/text/tokenizer_model.h"
 
 namespace loam {
-
-inline constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // U+2581, which stands for a space in tokens
-
-// The text with a space for each U+2581; with the mark for each space.
-std::string without_space_marks(std::string_view text);
-std::string with_space_marks(std::string_view text);
 
 // The whole file, and access to its parts with errors that name the file and the place.
 class TokenizerJson {

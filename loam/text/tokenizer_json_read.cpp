@@ -147,7 +147,7 @@ BpeModel ModelReader::read_bpe() const {
 }
 
 std::string ModelReader::plain(const std::string& token) const {
-  return rules_.space_marks ? without_space_marks(token) : token;
+  return rules_.space_marks ? with_plain_spaces(token) : token;
 }
 
 int32_t ModelReader::find(const Vocab& vocab, std::string_view token) const {

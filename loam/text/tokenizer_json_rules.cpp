@@ -8,28 +8,6 @@
 
 namespace loam {
 
-std::string without_space_marks(std::string_view text) {
-  std::string plain;
-  while (!text.empty()) {
-    const bool mark = text.starts_with(kSpaceMark);
-    plain += mark ? ' ' : text[0];
-    text.remove_prefix(mark ? kSpaceMark.size() : 1);
-  }
-  return plain;
-}
-
-std::string with_space_marks(std::string_view text) {
-  std::string marked;
-  for (const char c : text) {
-    if (c == ' ') {
-      marked += kSpaceMark;
-    } else {
-      marked += c;
-    }
-  }
-  return marked;
-}
-
 int32_t TokenizerJson::id(const Json& part) const {
   const int64_t value = number(part);
   if (value < 0 || value > INT32_MAX) refuse("{}: {} is no id", root_.path_of(part), value);
