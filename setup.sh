@@ -8,7 +8,7 @@ set -euo pipefail
 build_packages=(
   build-essential cmake ninja-build ccache pkg-config git ca-certificates python3
   libfmt-dev libspdlog-dev nlohmann-json3-dev libsimdjson-dev libcli11-dev
-  zlib1g-dev libzstd-dev libxxhash-dev libpcre2-dev
+  zlib1g-dev libzstd-dev libxxhash-dev libpcre2-dev libprotozero-dev libutf8proc-dev
   libdnnl-dev libhwy-dev
   unicode-data
   gnuplot-nox

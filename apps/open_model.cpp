@@ -67,20 +67,21 @@ Tokenizer open_tokenizer(const std::string& name, const std::string& model, int6
 }
 
 Json describe_tokenizer(const Tokenizer& tokenizer) {
-  const auto& tokens = tokenizer.bpe() ? tokenizer.bpe()->tokens : tokenizer.spm()->tokens;
   std::string longest;
   for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
-    if (tokens[static_cast<size_t>(id)].empty() || tokenizer.is_special(id)) continue;
+    if (!tokenizer.has_token(id) || tokenizer.is_special(id)) continue;
     const std::string& bytes = tokenizer.token_bytes(id);
     if (bytes.size() > longest.size()) longest = bytes;
   }
   Json facts;
-  facts["kind"] = tokenizer.bpe() ? "byte-level BPE" : "SentencePiece BPE";
+  constexpr const char* kKinds[] = {"byte-level BPE", "SentencePiece BPE", "Unigram", "WordPiece", "words"};
+  facts["kind"] = kKinds[tokenizer.model().index()];
   facts["vocab_size"] = tokenizer.vocab_size();
-  if (const BpeModel* bpe = tokenizer.bpe()) {
-    facts["merges"] = static_cast<int64_t>(bpe->merges.size());
-    facts["pattern"] = bpe->pretokenizer.description();
-  }
+  if (const BpeModel* bpe = tokenizer.bpe()) facts["merges"] = static_cast<int64_t>(bpe->merges.size());
+  const TokenizerRules& rules = tokenizer.rules();
+  if (!rules.pretokenizer.splits().empty()) facts["pattern"] = rules.pretokenizer.description();
+  if (!rules.normalizer.empty()) facts["normalizer"] = rules.normalizer.description();
+  facts["lossless"] = tokenizer.lossless();
   facts["longest_token"] = longest;
   facts["longest_token_bytes"] = static_cast<int64_t>(longest.size());
   facts["bos_id"] = int64_t{tokenizer.bos_id()};

@@ -7,6 +7,7 @@
 #include "apps/options.h"
 #include "loam/base/clock.h"
 #include "loam/base/interrupt.h"
+#include "loam/text/bpe_train.h"
 #include "loam/text/tokenizer_files.h"
 
 namespace loam {
@@ -87,7 +88,7 @@ int train(Options o, const CommonFlags& flags) {
   BpeModel model = make_bpe_model(trainer.train(), o.specials, parse_pretokenizer(o.pattern));
   // The token between documents also starts every text: docs/decisions/0002.
   for (const SpecialToken& special : model.specials) {
-    if (special.text == "<|endoftext|>") model.bos_id = special.id;
+    if (special.text == "<|endoftext|>") model.frame = begins_with(special.id);
   }
   const Tokenizer tokenizer(std::move(model));
   save_tokenizer(tokenizer, directory.path());

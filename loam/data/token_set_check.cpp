@@ -29,16 +29,9 @@ ByteRange byte_range(const TokenSet& set, const Tokenizer& tokenizer) {
       if (!tokenizer.is_special(id)) range.least += bytes;
     }
   }
-  if (tokenizer.spm() && tokenizer.spm()->add_space_prefix) range.least -= set.info().documents;
+  // The space that is put in front of a text.
+  if (tokenizer.rules().space.prefix != SpaceRule::Prefix::kNever) range.least -= set.info().documents;
   return range;
-}
-
-// Some pre-tokenizers drop the white space.
-bool keeps_all_text(const Tokenizer& tokenizer) {
-  if (!tokenizer.bpe()) return true;
-  const std::vector<Split>& splits = tokenizer.bpe()->pretokenizer.splits();
-  return std::none_of(splits.begin(), splits.end(),
-                      [](const Split& split) { return split.behavior == SplitBehavior::kRemoved; });
 }
 
 void check_set(const Path& index, const TokenSet& set, const Tokenizer& tokenizer, bool count_bytes) {
@@ -54,7 +47,7 @@ void check_set(const Path& index, const TokenSet& set, const Tokenizer& tokenize
   check(info.end_of_text == tokenizer.end_of_text_id(), "end_of_text", info.end_of_text, tokenizer.end_of_text_id());
   if (!count_bytes) return;
   const ByteRange range = byte_range(set, tokenizer);
-  check(info.text_bytes >= range.least && (info.text_bytes <= range.most || !keeps_all_text(tokenizer)), "text_bytes",
+  check((info.text_bytes >= range.least && info.text_bytes <= range.most) || !tokenizer.lossless(), "text_bytes",
         info.text_bytes, fmt::format("between {} and {}", range.least, range.most));
 }
 

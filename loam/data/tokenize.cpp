@@ -120,7 +120,7 @@ class ItemReader {
 void cut_pieces(Item& item, const Tokenizer& tokenizer) {
   const std::string_view text = item.text;
   size_t begin = 0;
-  for (size_t end = kPartBytes; tokenizer.bpe() && end < text.size(); ++end) {
+  for (size_t end = kPartBytes; end < text.size(); ++end) {
     if (!tokenizer.is_independent_cut(text, end)) continue;
     item.pieces.push_back(text.substr(begin, end - begin));
     begin = end;

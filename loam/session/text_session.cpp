@@ -23,9 +23,8 @@ namespace {
 
 // A model's vocabulary may be longer than the tokenizer's, and the tokenizer's may have gaps.
 std::vector<bool> ids_with_token(const Tokenizer& tokenizer) {
-  const std::vector<std::string>& tokens = tokenizer.bpe() ? tokenizer.bpe()->tokens : tokenizer.spm()->tokens;
   std::vector<bool> ids;
-  for (const std::string& token : tokens) ids.push_back(!token.empty());
+  for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) ids.push_back(tokenizer.has_token(id));
   return ids;
 }
 

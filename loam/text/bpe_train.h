@@ -15,10 +15,9 @@
 #include <vector>
 
 #include "loam/text/pretokenizer.h"
+#include "loam/text/tokenizer_model.h"
 
 namespace loam {
-
-using Merge = std::pair<int32_t, int32_t>;  // ids of the two parts; merge number i makes the token 256 + i
 
 struct BpeTrainOptions {
   int64_t vocab_size = 8192;  // counts the 256 bytes and the special tokens
@@ -47,7 +46,7 @@ class BpeTrainer {
   int64_t distinct_pieces() const;
   int64_t total_bytes() const;
 
-  // Merges in order of creation, with progress; check_interrupt() between merges.
+  // Merges in order of creation (number i makes the token 256 + i), with progress; check_interrupt() between merges.
   std::vector<Merge> train();
 
  private:

@@ -127,6 +127,13 @@ inline KnownChar read_char(std::string_view text, size_t position) {
   return read_long_char(text, position);
 }
 
+// Where the character before `position` > 0 begins.
+inline size_t char_before(std::string_view text, size_t position) {
+  size_t begin = position - 1;
+  while (begin > 0 && position - begin < 4 && (static_cast<unsigned char>(text[begin]) & 0xC0) == 0x80) --begin;
+  return begin + read_char(text, begin).length == position ? begin : position - 1;
+}
+
 // The end of the characters of these kinds that stand at `position`.
 inline size_t run_end(std::string_view text, size_t position, CharKinds wanted) {
   while (true) {

@@ -23,12 +23,6 @@ CharKinds run_of(CharKinds kinds) {
   return kPunctuation | kSymbol | kNothing;
 }
 
-size_t char_before(std::string_view text, size_t position) {
-  size_t begin = position - 1;
-  while (begin > 0 && position - begin < 4 && (static_cast<unsigned char>(text[begin]) & 0xC0) == 0x80) --begin;
-  return begin + read_char(text, begin).length == position ? begin : position - 1;
-}
-
 // Where the last run of characters of one kind begins, those of the last few bytes left out.
 size_t last_run(std::string_view text) {
   if (text.size() <= kContractionBytes) return 0;

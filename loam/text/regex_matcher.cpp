@@ -17,7 +17,9 @@ constexpr uint32_t kMostSteps = 10'000'000;
 constexpr size_t kMostRegexBytes = 1 << 16;
 constexpr uint32_t kMostHeapKilobytes = 1 << 16;
 constexpr size_t kLeastStack = 1 << 15, kMostStack = 1 << 26;
-constexpr std::string_view kWord = R"(\p{Alphabetic}\p{M}\p{N}\p{Pc})";
+// \w in a class; and alone or as \b, where Oniguruma asks its table of Latin-1 for the first 256 characters.
+constexpr std::string_view kWordInClass = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc})";
+constexpr std::string_view kWord = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{B2}\x{B3}\x{B9}\x{BC}-\x{BE})";
 
 // Rewrites what PCRE2 reads otherwise than Oniguruma does.
 class Translator {
@@ -75,9 +77,6 @@ class Translator {
   std::string escape(bool in_class) {
     if (at_ + 1 >= regex_.size()) return std::string(regex_.substr(at_++));
     const char c = regex_[at_ + 1];
-    const auto set = [&](std::string_view members) {
-      return in_class ? std::string(members) : fmt::format("[{}]", members);
-    };
     if ((c == 'p' || c == 'P') && regex_.substr(at_ + 2).starts_with("{")) return property();
     at_ += 2;
     switch (c) {
@@ -86,9 +85,9 @@ class Translator {
       case 'S':
         return R"(\P{White_Space})";
       case 'h':
-        return set("0-9A-Fa-f");
+        return in_class ? "0-9A-Fa-f" : "[0-9A-Fa-f]";
       case 'w':
-        return set(kWord);
+        return in_class ? std::string(kWordInClass) : fmt::format("[{}]", kWord);
       case 'W':
         if (in_class) refuse("\\W in a class");
         return fmt::format("[^{}]", kWord);

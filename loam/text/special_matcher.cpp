@@ -3,12 +3,31 @@
 #include <algorithm>
 #include <cstring>
 
+#include "loam/text/char_reader.h"
+
 namespace loam {
+namespace {
+
+// `\w` of Unicode Technical Standard 18.
+bool is_word(uint32_t code_point) {
+  constexpr uint32_t kZeroWidthNonJoiner = 0x200C, kZeroWidthJoiner = 0x200D;
+  const CharProperties p = CharProperties::of(code_point);
+  const Category c = p.category();
+  return p.alphabetic() || c == Category::kMn || c == Category::kMc || c == Category::kMe || c == Category::kNd ||
+         c == Category::kPc || code_point == kZeroWidthNonJoiner || code_point == kZeroWidthJoiner;
+}
+
+bool is_space(std::string_view text, size_t position) { return read_char(text, position).kinds & kSpace; }
+
+}  // namespace
 
 SpecialMatcher::SpecialMatcher(std::vector<SpecialToken> specials) : specials_(std::move(specials)) {
   const auto by_text = [](const SpecialToken& a, const SpecialToken& b) { return a.text < b.text; };
   std::stable_sort(specials_.begin(), specials_.end(), by_text);
-  for (const SpecialToken& s : specials_) starts_[static_cast<unsigned char>(s.text[0])] = true;
+  for (const SpecialToken& s : specials_) {
+    starts_[static_cast<unsigned char>(s.text[0])] = true;
+    looks_around_ = looks_around_ || s.single_word || s.lstrip || s.rstrip;
+  }
   if (std::count(starts_.begin(), starts_.end(), true) == 1) {
     only_start_ = static_cast<unsigned char>(specials_[0].text[0]);
   }
@@ -25,24 +44,40 @@ SpecialMatcher::Found SpecialMatcher::find(std::string_view text, size_t from, b
     } else if (!starts_[static_cast<unsigned char>(text[position])]) {
       continue;
     }
-    const Found found = match(text, position, may_continue);
-    if (found.position != text.size()) return found;
+    Match match = longest(text, position, may_continue);
+    if (match.open) return {position, 0, -1};
+    if (!match.token) continue;
+    size_t begin = position, end = position + match.token->text.size();
+    while (match.token->lstrip && begin > from && is_space(text, char_before(text, begin)))
+      begin = char_before(text, begin);
+    while (match.token->rstrip && end < text.size() && is_space(text, end)) end += read_char(text, end).length;
+    return {begin, end - begin, match.token->id};
   }
   return none;
 }
 
+// No character of a word touches text[begin, end).
+bool SpecialMatcher::stands_alone(std::string_view text, size_t begin, size_t end) const {
+  const auto word_at = [&](size_t position) {
+    const Utf8Char c = decode_utf8(text, position);
+    return c.valid && is_word(c.code_point);
+  };
+  return (begin == 0 || !word_at(char_before(text, begin))) && (end == text.size() || !word_at(end));
+}
+
 // Narrows the sorted list byte by byte to the tokens that begin with text[position, position + depth).
-SpecialMatcher::Found SpecialMatcher::match(std::string_view text, size_t position, bool may_continue) const {
-  Found best{text.size(), 0, -1};
+SpecialMatcher::Match SpecialMatcher::longest(std::string_view text, size_t position, bool may_continue) const {
+  Match best;
   size_t low = 0, high = specials_.size();
   for (size_t depth = 0; low < high; ++depth) {
     if (specials_[low].text.size() == depth) {
-      best = {position, depth, specials_[low].id};
+      const SpecialToken& token = specials_[low];
+      if (!token.single_word || stands_alone(text, position, position + depth)) best.token = &token;
       while (low < high && specials_[low].text.size() == depth) ++low;
       if (low == high) break;
     }
     if (position + depth == text.size()) {
-      if (may_continue) return {position, 0, -1};
+      best.open = may_continue;
       break;
     }
     const unsigned char byte = static_cast<unsigned char>(text[position + depth]);

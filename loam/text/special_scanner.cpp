@@ -103,9 +103,12 @@ class DigitGroupScanner final : public Matcher {
     if (R.all_numbers) return read_char(text, i).kinds & kNumber;
     return properties(text, i).category() == Category::kNd;
   }
+  // \b of Oniguruma: no other numbers than digits, but for those of Latin-1.
   static bool is_word(std::string_view text, size_t i) {
     const CharProperties p = properties(text, i);
-    return p.alphabetic() || p.category() == Category::kPc || (read_char(text, i).kinds & (kMark | kNumber));
+    const KnownChar c = read_char(text, i);
+    return p.alphabetic() || p.category() == Category::kPc || p.category() == Category::kNd || (c.kinds & kMark) ||
+           ((c.kinds & kNumber) && c.length == 2 && static_cast<unsigned char>(text[i]) == 0xC2);
   }
 };
 

@@ -14,10 +14,6 @@ namespace {
 
 constexpr size_t kMaxTokenBytes = 1024;
 
-size_t neighbours(std::string_view text, size_t position) {
-  return size_t{static_cast<unsigned char>(text[position - 1])} << 8 | static_cast<unsigned char>(text[position]);
-}
-
 void check_model(const SpmModel& model) {
   const int64_t size = static_cast<int64_t>(model.tokens.size());
   const auto require = [](bool condition, const std::string& message) {
@@ -34,41 +30,70 @@ void check_model(const SpmModel& model) {
     require(model.tokens[i].size() <= kMaxTokenBytes,
             fmt::format("token {} has {} bytes, more than {}", i, model.tokens[i].size(), kMaxTokenBytes));
   }
-  if (model.first_byte_id < 0) {
-    require(model.unknown_id >= 0, "neither byte tokens nor an unknown token");
-    return;
+  for (const int32_t id : model.user_defined) {
+    require(id >= 0 && id < size, fmt::format("user-defined id {} of {} tokens", id, size));
   }
-  require(model.first_byte_id + int64_t{256} <= size,
-          fmt::format("byte tokens from {} of {}", model.first_byte_id, size));
-  for (int byte = 0; byte < 256; ++byte) {
-    const std::string& token = model.tokens[model.first_byte_id + byte];
-    const std::string wanted = fmt::format("<0x{:02X}>", byte);
-    require(token == wanted, fmt::format("token {} is \"{}\", not {}", model.first_byte_id + byte, token, wanted));
-  }
+  if (model.first_byte_id < 0) require(model.unknown_id >= 0, "neither byte tokens nor an unknown token");
+  check_byte_tokens(model.tokens, model.first_byte_id);
 }
 
 }  // namespace
 
-SpmVocab::SpmVocab(const SpmModel& model)
-    : unknown_id_(model.unknown_id), bos_id_(model.bos_id), eos_id_(model.eos_id), first_byte_id_(model.first_byte_id) {
+void check_byte_tokens(const std::vector<std::string>& tokens, int32_t first) {
+  const auto size = static_cast<int64_t>(tokens.size());
+  if (first < 0) return;
+  if (first + int64_t{256} > size)
+    fail(ErrorCode::kBadFormat, "tokenizer: 256 byte tokens from {} on, of {} tokens", first, size);
+  for (int byte = 0; byte < 256; ++byte) {
+    const std::string& token = tokens[static_cast<size_t>(first + byte)];
+    const std::string wanted = fmt::format("<0x{:02X}>", byte);
+    if (token != wanted)
+      fail(ErrorCode::kBadFormat, "tokenizer: token {} is \"{}\", not {}", first + byte, token, wanted);
+  }
+}
+
+SpmVocab::SpmVocab(const SpmModel& model) : text_(model.tokens.size(), true) {
   check_model(model);
+  const auto no_text = [&](int64_t id) {
+    if (id >= 0 && id < static_cast<int64_t>(text_.size())) text_[static_cast<size_t>(id)] = false;
+  };
+  for (const int32_t id : {model.unknown_id, model.bos_id, model.eos_id}) no_text(id);
+  for (const SpecialToken& special : model.specials) no_text(special.id);
+  for (const int32_t id : model.user_defined) no_text(id);
+  for (int byte = 0; byte < 256 && model.first_byte_id >= 0; ++byte) no_text(model.first_byte_id + byte);
   for (size_t id = 0; id < model.tokens.size(); ++id) {
     const std::string& token = model.tokens[id];
-    if (token.empty() || !is_text(static_cast<int32_t>(id))) continue;
+    if (token.empty() || !text_[id]) continue;
     const Utf8Char first = decode_utf8(token, 0);
     if (first.valid && static_cast<size_t>(first.length) == token.size()) {
       characters_.try_emplace(first.code_point, static_cast<int32_t>(id));
     }
-    for (size_t i = first.length; i < token.size(); i += decode_utf8(token, i).length)
-      joined_.set(neighbours(token, i));
   }
-  derive_merges(model);
+  model.lists_merges ? take_merges(model) : derive_merges(model);
+}
+
+// Their result is the token of the joined text.
+void SpmVocab::take_merges(const SpmModel& model) {
+  std::unordered_map<std::string_view, int32_t> ids;
+  for (size_t id = 0; id < model.tokens.size(); ++id) {
+    if (!model.tokens[id].empty()) ids.try_emplace(model.tokens[id], static_cast<int32_t>(id));
+  }
+  const auto size = static_cast<int64_t>(model.tokens.size());
+  for (const auto& [left, right] : model.merges) {
+    if (left < 0 || left >= size || right < 0 || right >= size)
+      fail(ErrorCode::kBadFormat, "SentencePiece vocabulary: merge of {} and {} of {} tokens", left, right, size);
+    const auto made = ids.find(model.tokens[static_cast<size_t>(left)] + model.tokens[static_cast<size_t>(right)]);
+    const bool unknown = left == model.unknown_id || right == model.unknown_id;
+    if (made == ids.end() || unknown || made->second == model.unknown_id)
+      fail(ErrorCode::kBadFormat, "SentencePiece vocabulary: the merge of {} and {} makes no token", left, right);
+    merges_.push_back({left, right, made->second, static_cast<uint32_t>(merges_.size())});
+  }
 }
 
 void SpmVocab::derive_merges(const SpmModel& model) {
   std::unordered_map<std::string_view, int32_t> ids;
   for (size_t id = 0; id < model.tokens.size(); ++id) {
-    if (is_text(static_cast<int32_t>(id))) ids.try_emplace(model.tokens[id], static_cast<int32_t>(id));
+    if (text_[id]) ids.try_emplace(model.tokens[id], static_cast<int32_t>(id));
   }
   for (const auto& [token, id] : ids) {
     for (size_t cut = 1; cut < token.size(); ++cut) {
@@ -84,35 +109,9 @@ void SpmVocab::derive_merges(const SpmModel& model) {
   }
 }
 
-bool SpmVocab::is_text(int32_t id) const {
-  const bool byte = first_byte_id_ >= 0 && id >= first_byte_id_ && id < first_byte_id_ + 256;
-  return !byte && id != unknown_id_ && id != bos_id_ && id != eos_id_;
-}
-
 int32_t SpmVocab::character(uint32_t code_point) const {
   const auto found = characters_.find(code_point);
   return found == characters_.end() ? -1 : found->second;
-}
-
-size_t SpmVocab::next_piece(std::string_view text, size_t position) const {
-  size_t end = position + decode_utf8(text, position).length;
-  while (end < text.size() && joined_[neighbours(text, end)]) end += decode_utf8(text, end).length;
-  return end - position;
-}
-
-size_t SpmVocab::stable_prefix(std::string_view text) const {
-  const std::string_view whole = text.substr(0, text.size() - incomplete_utf8_suffix(text));
-  for (size_t cut = whole.size(); cut-- > 1;) {
-    // Before an ASCII character there is always a character boundary.
-    if (static_cast<unsigned char>(whole[cut]) < 128 && !joined_[neighbours(whole, cut)]) return cut;
-  }
-  size_t position = 0;
-  while (position < whole.size()) {
-    const size_t end = position + next_piece(whole, position);
-    if (end == whole.size()) break;
-    position = end;
-  }
-  return position;
 }
 
 }  // namespace loam

@@ -1,44 +1,80 @@
 #include <algorithm>
 
+#include "loam/text/char_reader.h"
 #include "loam/text/tokenizer.h"
 #include "loam/text/tokenizer_state.h"
 
 namespace loam {
 
 struct StreamEncoder::State {
-  State(const Tokenizer::State& tokenizer, const SpecialPolicy& policy, size_t hold)
-      : tables(tokenizer.tables),
-        matcher(tokenizer.matcher(policy)),
-        encoder(tokenizer.tables, size_t{1} << 30),
+  State(const Tokenizer::State& of, const SpecialPolicy& policy, size_t hold)
+      : tokenizer(of),
+        added(of.added(policy)),
+        encoder(*of.rules, *of.pieces, added, size_t{1} << 30),
         hold_bytes(hold),
-        wait_until(hold) {}
+        wait_until(hold) {
+    for (const SpecialToken& s : of.specials) {
+      if (!s.always && !policy.allows(s.text)) continue;
+      // White space behind a token may belong to it, or stand where a space is put in front.
+      inside_added.add_token(s.text);
+      for (const char c : {' ', '\n'}) inside_added.add(s.text.back(), c);
+    }
+  }
 
   void consume(bool final, std::vector<int32_t>& out);
+  void consume_plain(bool final, std::vector<int32_t>& out);
+  size_t last_cut() const;
 
-  const EncodeTables& tables;
-  SpecialMatcher matcher;
-  Encoder encoder;
+  const Tokenizer::State& tokenizer;
+  AddedTokens added;
+  TextEncoder encoder;
+  NeighbourSet inside_added;
   std::string held;
   size_t hold_bytes;
-  size_t wait_until;     // bytes held before the next attempt
-  bool at_start = true;  // nothing encoded since the beginning or the last special token
+  size_t wait_until;  // bytes held before the next attempt
+  Before before_held = Before::kStart;
 };
 
 // Encodes what no continuation can change, or, with `final`, everything.
 void StreamEncoder::State::consume(bool final, std::vector<int32_t>& out) {
+  if (tokenizer.plain) return consume_plain(final, out);
+  const size_t end = final ? held.size() : last_cut();
+  if (end == 0) return;
+  encoder.encode(std::string_view(held).substr(0, end), before_held, out, nullptr);
+  before_held = Before::kText;
+  held.erase(0, end);
+}
+
+// The last place where the text can be cut before white space: neither the normalizer nor the pre-tokenizer, nor any
+// token, reaches across. 0 if there is none.
+size_t StreamEncoder::State::last_cut() const {
+  const TokenizerRules& rules = *tokenizer.rules;
+  if (!rules.normalizer.cuts_before_spaces()) return 0;
+  const NeighbourSet* neighbours = tokenizer.pieces->neighbours();
+  const bool by_pieces = !rules.pretokenizer.splits().empty();
+  for (size_t cut = held.size(); cut-- > 1;) {
+    const char left = held[cut - 1], right = held[cut];
+    if ((right != ' ' && right != '\n') || inside_added.contains(left, right)) continue;
+    const CharKinds before = read_char(held, char_before(held, cut)).kinds;
+    if (!(before & (kLetter | kMark | kNumber | kPunctuation | kSymbol))) continue;
+    if (by_pieces ? rules.pretokenizer.is_independent_cut(held, cut) : neighbours && !neighbours->contains(left, right))
+      return cut;
+  }
+  return 0;
+}
+
+void StreamEncoder::State::consume_plain(bool final, std::vector<int32_t>& out) {
   const std::string_view text = held;
   size_t from = 0;
   while (from < text.size()) {
-    const SpecialMatcher::Found found = matcher.find(text, from, !final);
+    const SpecialMatcher::Found found = added.given.find(text, from, !final);
     const std::string_view segment = text.substr(from, found.position - from);
     const bool ends = final || found.length > 0;
-    const size_t limit = ends ? segment.size() : tables.stable_prefix(segment);
-    encoder.encode(segment, limit, at_start, out);
-    if (limit > 0) at_start = false;
+    const size_t limit = ends ? segment.size() : tokenizer.rules->pretokenizer.stable_prefix(segment);
+    encoder.encode_pieces(segment, limit, out);
     from += limit + found.length;
     if (found.length == 0) break;
     out.push_back(found.id);
-    at_start = true;
   }
   held.erase(0, from);
 }
@@ -60,7 +96,7 @@ void StreamEncoder::push(std::string_view bytes, std::vector<int32_t>& out) {
 void StreamEncoder::finish(std::vector<int32_t>& out) {
   state_->consume(true, out);
   state_->wait_until = state_->hold_bytes;
-  state_->at_start = true;
+  state_->before_held = Before::kStart;
 }
 
 }  // namespace loam

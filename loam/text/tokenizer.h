@@ -8,8 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "loam/text/bpe_train.h"
-#include "loam/text/pretokenizer.h"
+#include "loam/text/tokenizer_model.h"
 
 namespace loam {
 
@@ -30,67 +29,64 @@ class SpecialPolicy {
   std::vector<std::string> allowed_;
 };
 
-struct SpecialToken {
-  std::string text;
-  int32_t id;
-  bool always = false;  // an added word of ordinary text, not a control token: matched under every policy
-};
-
-// Everything that defines a byte-level BPE tokenizer.
-struct BpeModel {
-  Pretokenizer pretokenizer;
-  std::vector<std::string> tokens;  // by id, as bytes (for a special token its text); "" for an id that no token has
-  std::vector<Merge> merges;        // by rank; ids of the parts and, in the same order, of the result
-  std::vector<int32_t> merge_ids;
-  std::vector<SpecialToken> specials;
-  int32_t bos_id = -1;  // see Tokenizer::bos_id
-};
-
-// A SentencePiece BPE vocabulary with scores (Kudo and Richardson, EMNLP 2018), as Llama 2 and llama2.c use it: the
-// adjacent pair whose joined piece has the highest score merges first, the leftmost of equals. A character that no
-// token covers becomes its bytes <0x00> ... <0xFF>; so does U+2581 itself, which keeps decoding lossless. Parts merge
-// only if both are tokens.
-struct SpmModel {
-  std::vector<std::string>
-      tokens;  // by id, with a plain space where SentencePiece writes U+2581; byte tokens as their text "<0x0A>"
-  std::vector<float> scores;
-  int32_t unknown_id = 0, bos_id = 1, eos_id = 2;
-  int32_t first_byte_id = 3;  // of 256 byte tokens in a row; -1 without byte fallback
-  bool add_space_prefix =
-      true;  // one space before non-empty text, and again after each special token; decode() returns it
-};
-
 // Puts the tokens that training made in loam's order: the 256 bytes, the merges, the special tokens last.
 BpeModel make_bpe_model(std::vector<Merge> merges, const std::vector<std::string>& special_tokens,
                         Pretokenizer pretokenizer);
 
+// Ids, and the bytes of the text that each of them stands for: an empty range for what stands for none (a space put in
+// front). Several tokens may share the bytes of one character.
+struct Encoding {
+  std::vector<int32_t> ids;
+  std::vector<TextRange> ranges;
+};
+
 // Thread safety: all const members may be called from any thread.
 class Tokenizer {
  public:
-  // Error{kBadFormat} if a byte has no token, an id is out of range, or a merge does not make its token.
-  explicit Tokenizer(BpeModel model);
-  explicit Tokenizer(SpmModel model);
+  // Error{kBadFormat} if the parts of the model contradict each other: ids out of range, a byte without token, a merge
+  // that does not make its token, ...
+  explicit Tokenizer(TokenizerModel model);
   ~Tokenizer();
   Tokenizer(Tokenizer&&) noexcept;
   Tokenizer& operator=(Tokenizer&&) noexcept;
 
-  int64_t vocab_size() const;   // the largest id plus one
+  int64_t vocab_size() const;        // the largest id plus one
+  bool has_token(int32_t id) const;  // false for ids outside, and for those that no token has
+  const TokenizerModel& model() const;
+  const TokenizerRules& rules() const;
   const BpeModel* bpe() const;  // null for another kind
   const SpmModel* spm() const;
+  // decode(encode(x)) == x for every x without control tokens. A SentencePiece model with byte tokens is, WordPiece is
+  // not.
+  bool lossless() const;
 
-  // Any bytes are accepted. Special tokens that `policy` allows match first, the longest one at a place. Within a
-  // piece, the pair of lowest rank merges first, the leftmost of equals, until none is left. Time is linear in text for
-  // each piece up to a logarithm; no recursion.
+  // Any bytes are accepted. Special tokens that `policy` allows match first, the longest one at a place. Time is linear
+  // in text for each piece up to a logarithm; no recursion.
   std::vector<int32_t> encode(std::string_view text, const SpecialPolicy& policy = SpecialPolicy::none()) const;
   void encode(std::string_view text, const SpecialPolicy& policy, std::vector<int32_t>& out) const;  // appends
+  // Control tokens match only where they lie wholly inside one of the `trusted` ranges, and are ordinary text
+  // elsewhere: a chat template trusts what it wrote itself, not what users said. Ends of ranges do not cut ordinary
+  // text. Error{kInvalidArgument} unless ranges are ascending, apart from each other and inside the text.
+  std::vector<int32_t> encode(std::string_view text, std::span<const TextRange> trusted) const;
+  Encoding encode_with_ranges(std::string_view text, const SpecialPolicy& policy = SpecialPolicy::none()) const;
+  // Each text for itself, on `threads` threads.
+  std::vector<std::vector<int32_t>> encode_batch(std::span<const std::string_view> texts, const SpecialPolicy& policy,
+                                                 int threads) const;
   int64_t count(std::string_view text) const;
   // True only where the text before and the text from `position` on, encoded without special tokens each for itself,
   // have the ids of the whole: 0 < position < text.size(). Looks at two bytes; never true for a SentencePiece model.
   bool is_independent_cut(std::string_view text, size_t position) const;
 
-  // The bytes of the tokens one after the other; these may end inside a character. Error{kInvalidArgument} for an id
-  // that has no token.
+  // The ids of a sequence, with the control tokens that the tokenizer's template puts round it: <s>, [CLS], [SEP].
+  // `types` (or null) takes a type id for each. encode() adds none of them.
+  std::vector<int32_t> frame(std::span<const int32_t> ids, std::vector<int32_t>* types = nullptr) const;
+  std::vector<int32_t> frame(std::span<const int32_t> first, std::span<const int32_t> second,
+                             std::vector<int32_t>* types = nullptr) const;
+
+  // The text of a whole sequence: the bytes of the tokens one after the other, without the space that encoding put in
+  // front; these may end inside a character. Error{kInvalidArgument} for an id that has no token.
   std::string decode(std::span<const int32_t> ids) const;
+  // The bytes of a token inside a text: of one that begins a word with the space before it.
   const std::string& token_bytes(int32_t id) const;
   int32_t special_id(std::string_view text) const;  // -1 if there is no such special token
   bool is_special(int32_t id) const;
@@ -107,6 +103,9 @@ class Tokenizer {
   struct State;
   std::unique_ptr<State> state_;
 };
+
+// Ranges of bytes as ranges of characters (code points; a byte that is not valid UTF-8 counts as one).
+std::vector<TextRange> character_ranges(std::string_view text, std::span<const TextRange> byte_ranges);
 
 // Encodes a stream piece by piece with the ids of the whole text, in constant memory (but for a piece longer than the
 // buffer, which must be held).

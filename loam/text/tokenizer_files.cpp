@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <unordered_set>
@@ -79,6 +80,14 @@ void trim_control_token(std::string& token) {
   if (token.size() > 2 && token.front() == '\n' && token.back() == '\n') token = token.substr(1, token.size() - 2);
 }
 
+// Llama 3 calls a file of ranks tokenizer.model, as SentencePiece does its own.
+bool holds_ranks(const Path& path) {
+  const std::string bytes = read_file(path, kMaxFileBytes);
+  const std::string_view line = std::string_view(bytes).substr(0, bytes.find('\n'));
+  const auto printable = [](char c) { return c >= ' ' && c <= '~'; };
+  return !line.empty() && line.find(' ') != std::string_view::npos && std::all_of(line.begin(), line.end(), printable);
+}
+
 }  // namespace
 
 Tokenizer load_llama2c_tokenizer(const Path& path, int64_t vocab_size) {
@@ -106,12 +115,16 @@ Tokenizer load_llama2c_tokenizer(const Path& path, int64_t vocab_size) {
 
 Tokenizer load_tokenizer(const Path& path) {
   if (std::filesystem::is_directory(path)) {
-    if (std::filesystem::exists(path / "tokenizer.json")) return load_tokenizer(path / "tokenizer.json");
-    if (std::filesystem::exists(path / "vocab.json")) return load_tokenizer(path / "vocab.json");
-    fail(ErrorCode::kNotFound, "{}: neither tokenizer.json nor vocab.json is in it", path.string());
+    for (const char* name : {"tokenizer.json", "tokenizer.model", "vocab.json"}) {
+      if (std::filesystem::exists(path / name)) return load_tokenizer(path / name);
+    }
+    fail(ErrorCode::kNotFound, "{}: none of tokenizer.json, tokenizer.model and vocab.json is in it", path.string());
   }
   if (path.filename() == "vocab.json") return load_gpt2_pair(path, path.parent_path() / "merges.txt");
   if (path.extension() == ".bin") return load_llama2c_tokenizer(path);
+  if (path.extension() == ".gguf") return load_gguf_tokenizer(path);
+  if (path.extension() == ".tiktoken") return load_tiktoken(path);
+  if (path.extension() == ".model") return holds_ranks(path) ? load_tiktoken(path) : load_sentencepiece(path);
   return parse_tokenizer_json(read_file(path, kMaxFileBytes), path.string());
 }
 

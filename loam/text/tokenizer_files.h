@@ -1,5 +1,5 @@
-// Reading and writing tokenizers: Hugging Face `tokenizer.json`, the GPT-2 pair `vocab.json` + `merges.txt`, and
-// llama2.c's `tokenizer.bin` (read only).
+// Reading and writing tokenizers: Hugging Face `tokenizer.json`, the GPT-2 pair `vocab.json` + `merges.txt`, tiktoken's
+// files of ranks; and, only read, SentencePiece's `.model`, GGUF, and llama2.c's `tokenizer.bin`.
 #pragma once
 
 #include <string>
@@ -10,9 +10,10 @@
 
 namespace loam {
 
-// `path` is a tokenizer.json, a directory that holds one (or the GPT-2 pair), a vocab.json with merges.txt beside it,
-// or a llama2.c file by its ending .bin. Error{kNotFound} without such a file; Error{kBadFormat} for anything that
-// would change ids and is not supported (another model, normaliser or pattern): never guessed.
+// `path` is a tokenizer.json, a directory that holds one (or a tokenizer.model, or the GPT-2 pair), a vocab.json with
+// merges.txt beside it, or, by its ending, a .tiktoken, .model, .gguf or llama2.c's .bin. Error{kNotFound} without such
+// a file; Error{kBadFormat} for anything that would change ids and is not supported: never guessed. What a
+// tokenizer.json says of truncation and padding belongs to a batch, not to ids, and is not taken over.
 Tokenizer load_tokenizer(const Path& path);
 
 // Writes tokenizer.json, vocab.json and merges.txt into an existing directory. Hugging Face tokenizers reads the first
@@ -21,8 +22,29 @@ void save_tokenizer(const Tokenizer& tokenizer, const Path& directory);
 
 // tokenizer.json alone, as text.
 // A SentencePiece vocabulary is written in the form of Llama's tokenizer.json (its scores become the order of merges).
+// SentencePiece's own way with its normalization table is not one that the format knows; it is written as the nearest.
 std::string tokenizer_json(const Tokenizer& tokenizer);
 Tokenizer parse_tokenizer_json(std::string_view text, std::string_view source);
+
+// SentencePiece's `.model`: a ModelProto (sentencepiece_model.proto), BPE or Unigram; the kinds word and char are
+// refused. Control pieces become control tokens, unused ones are never made (in BPE they are refused), and user-defined
+// ones are found wherever the normalized text holds them. The compiled normalization table, the space rules and byte
+// fallback are taken over.
+Tokenizer load_sentencepiece(const Path& path);
+Tokenizer parse_sentencepiece(std::string_view bytes, std::string_view source);
+
+// tiktoken's file of ranks: lines of a token in base64 and its rank; merges follow from the ranks. `encoding` gives the
+// pattern and the special tokens: "gpt2", "r50k_base", "p50k_base", "p50k_edit", "cl100k_base", "o200k_base",
+// "o200k_harmony", "llama3", "qwen"; "" takes it from the file's name, or else from the number of ranks.
+// Error{kInvalidArgument} that lists them for another name, or where neither decides.
+Tokenizer load_tiktoken(const Path& path, std::string_view encoding = "");
+// Ranks of the tokens that are not special. Error{kInvalidArgument} unless the tokenizer is byte-level BPE whose merges
+// follow from the order of its ids.
+std::string tiktoken_ranks(const Tokenizer& tokenizer);
+
+// The tokenizer in the metadata of a GGUF file (ggml's docs/gguf.md): the models "gpt2" (byte-level BPE, its pattern by
+// name), "llama" (SentencePiece BPE), "t5" (Unigram) and "bert" (WordPiece, there written in SentencePiece's way).
+Tokenizer load_gguf_tokenizer(const Path& path);
 
 // llama2.c's tokenizer.bin: an int32 (the longest token), then for each token a float score, an int32 length and that
 // many bytes. Token 0 is unknown, 1 <s>, 2 </s>, 3 to 258 the bytes. `vocab_size` is what the model says; -1 takes all

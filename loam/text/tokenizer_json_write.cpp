@@ -1,24 +1,35 @@
+// Writing Hugging Face's tokenizer.json: the parts in the form in which the library `tokenizers` writes them.
 #include <fmt/format.h>
 
-#include "loam/base/error.h"
-#include "loam/base/json.h"
+#include <algorithm>
+
+#include "loam/base/base64.h"
 #include "loam/text/bpe_parts.h"
 #include "loam/text/spm_vocab.h"
 #include "loam/text/tokenizer_files.h"
+#include "loam/text/tokenizer_json.h"
 
 namespace loam {
 namespace {
 
-constexpr const char* kSpaceMark = "\xE2\x96\x81";  // U+2581
+Json object(Json::Object members) { return Json(std::move(members)); }
 
-Json added_token(int32_t id, const std::string& text, bool special) {
-  return Json::Object{{"id", id},        {"content", text},     {"single_word", false}, {"lstrip", false},
-                      {"rstrip", false}, {"normalized", false}, {"special", special}};
+Json sequence(const char* members, Json::Array steps) {
+  if (steps.empty()) return nullptr;
+  if (steps.size() == 1) return std::move(steps[0]);
+  return Json::Object{{"type", "Sequence"}, {members, std::move(steps)}};
 }
 
-Json byte_level(bool use_regex = true) {
-  return Json::Object{
-      {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", use_regex}};
+Json added_token(const SpecialToken& token) {
+  return Json::Object{{"id", token.id},          {"content", token.text},  {"single_word", token.single_word},
+                      {"lstrip", token.lstrip},  {"rstrip", token.rstrip}, {"normalized", token.normalized},
+                      {"special", !token.always}};
+}
+
+Json added_tokens(const std::vector<SpecialToken>& specials) {
+  Json::Array added;
+  for (const SpecialToken& token : specials) added.push_back(added_token(token));
+  return added;
 }
 
 const char* behavior_name(SplitBehavior behavior) {
@@ -37,48 +48,149 @@ const char* behavior_name(SplitBehavior behavior) {
   return "";
 }
 
-Json pre_tokenizer_json(const Pretokenizer& pretokenizer) {
-  if (pretokenizer.splits() == Pretokenizer::gpt2().splits()) return byte_level();
+// ---- normalizer
+
+Json step_json(const normal::UnicodeForm& s) {
+  return object({{"type", s.compatible ? (s.composed ? "NFKC" : "NFKD") : (s.composed ? "NFC" : "NFD")}});
+}
+Json step_json(const normal::Lowercase&) { return object({{"type", "Lowercase"}}); }
+Json step_json(const normal::StripAccents&) { return object({{"type", "StripAccents"}}); }
+Json step_json(const normal::Nmt&) { return object({{"type", "Nmt"}}); }
+Json step_json(const normal::Strip& s) {
+  return object({{"type", "Strip"}, {"strip_left", s.left}, {"strip_right", s.right}});
+}
+Json step_json(const normal::Replace& s) {
+  return object(
+      {{"type", "Replace"}, {"pattern", object({{s.regex ? "Regex" : "String", s.pattern}})}, {"content", s.content}});
+}
+Json step_json(const normal::Prepend& s) { return object({{"type", "Prepend"}, {"prepend", s.text}}); }
+Json step_json(const normal::Bert& s) {
+  return object({{"type", "BertNormalizer"},
+                 {"clean_text", s.clean_text},
+                 {"handle_chinese_chars", s.chinese_chars},
+                 {"strip_accents", s.strip_accents},
+                 {"lowercase", s.lowercase}});
+}
+Json step_json(const normal::Precompiled& s) {
+  return object({{"type", "Precompiled"}, {"precompiled_charsmap", base64_encode(s.table)}});
+}
+
+// What becomes of spaces: a step of the normalizer, or a pre-tokenizer where the rules need that one.
+bool needs_metaspace(const TokenizerRules& rules) {
+  return rules.space.prefix == SpaceRule::Prefix::kFirst || rules.space.unless_space ||
+         rules.pretokenizer.splits() == std::vector<Split>{{" ", SplitBehavior::kMergedWithNext}};
+}
+
+const normal::Replace kMarkToSpace{std::string(kSpaceMark), " "}, kSpaceToMark{" ", std::string(kSpaceMark)};
+
+Json normalizer_json(const TokenizerRules& rules, bool space_marks) {
   Json::Array steps;
-  for (const Split& split : pretokenizer.splits()) {
-    steps.push_back(Json::Object{{"type", "Split"},
-                                 {"pattern", Json::Object{{"Regex", split.regex}}},
-                                 {"behavior", behavior_name(split.behavior)},
-                                 {"invert", split.invert}});
+  const bool prepends = space_marks && !needs_metaspace(rules) && rules.space.prefix == SpaceRule::Prefix::kEach;
+  if (prepends) steps.push_back(step_json(normal::Prepend{std::string(kSpaceMark)}));
+  bool replaced = !space_marks || needs_metaspace(rules);
+  for (const NormalizerStep& step : rules.normalizer.steps()) {
+    const auto* replace = std::get_if<normal::Replace>(&step);
+    if (space_marks && replace && *replace == kMarkToSpace) {
+      if (!replaced) steps.push_back(step_json(kSpaceToMark));
+      replaced = true;
+    } else {
+      steps.push_back(std::visit([](const auto& s) { return step_json(s); }, step));
+    }
   }
-  steps.push_back(byte_level(false));
-  return Json::Object{{"type", "Sequence"}, {"pretokenizers", std::move(steps)}};
+  if (!replaced) steps.push_back(step_json(kSpaceToMark));
+  return sequence("normalizers", std::move(steps));
 }
 
-// Puts `text` in front of a sequence, and in front of both of a pair.
-Json template_with_bos(int32_t id, const std::string& text) {
-  const auto special = [&](int type) {
-    return Json(Json::Object{{"SpecialToken", Json::Object{{"id", text}, {"type_id", type}}}});
-  };
-  const auto sequence = [](const char* name, int type) {
-    return Json(Json::Object{{"Sequence", Json::Object{{"id", name}, {"type_id", type}}}});
-  };
-  const Json entry = Json::Object{{"id", text}, {"ids", Json::Array{id}}, {"tokens", Json::Array{text}}};
-  return Json::Object{{"type", "TemplateProcessing"},
-                      {"single", Json::Array{special(0), sequence("A", 0)}},
-                      {"pair", Json::Array{special(0), sequence("A", 0), special(1), sequence("B", 1)}},
-                      {"special_tokens", Json::Object{{text, entry}}}};
+// ---- pre-tokenizer
+
+Json byte_level(bool add_prefix_space, bool use_regex) {
+  return Json::Object{
+      {"type", "ByteLevel"}, {"add_prefix_space", add_prefix_space}, {"trim_offsets", true}, {"use_regex", use_regex}};
 }
 
-Json model_json(Json unknown, bool byte_fallback, Json::Object vocab, Json::Array merges) {
-  return Json::Object{{"type", "BPE"},
-                      {"dropout", nullptr},
-                      {"unk_token", std::move(unknown)},
-                      {"continuing_subword_prefix", nullptr},
-                      {"end_of_word_suffix", nullptr},
-                      {"fuse_unk", byte_fallback},
-                      {"byte_fallback", byte_fallback},
-                      {"ignore_merges", false},
-                      {"vocab", std::move(vocab)},
-                      {"merges", std::move(merges)}};
+Json split_json(const Split& split) {
+  return Json::Object{{"type", "Split"},
+                      {"pattern", object({{"Regex", split.regex}})},
+                      {"behavior", behavior_name(split.behavior)},
+                      {"invert", split.invert}};
 }
 
-Json file_json(Json::Array added, Json normalizer, Json pre_tokenizer, Json post_processor, Json decoder, Json model) {
+Json byte_pretokenizer_json(const TokenizerRules& rules) {
+  const bool prefix = rules.space.prefix != SpaceRule::Prefix::kNever;
+  if (rules.pretokenizer.splits() == Pretokenizer::gpt2().splits()) return byte_level(prefix, true);
+  Json::Array steps;
+  for (const Split& split : rules.pretokenizer.splits()) steps.push_back(split_json(split));
+  steps.push_back(byte_level(prefix, false));
+  return sequence("pretokenizers", std::move(steps));
+}
+
+Json metaspace(const SpaceRule& space, bool split, bool decoder) {
+  using Prefix = SpaceRule::Prefix;
+  const char* scheme = space.prefix == Prefix::kNever ? "never" : space.prefix == Prefix::kFirst ? "first" : "always";
+  Json::Object members{{"type", "Metaspace"}, {"replacement", kSpaceMark}, {"prepend_scheme", scheme}};
+  if (!decoder || split) members.emplace_back("split", split);
+  return members;
+}
+
+Json text_pretokenizer_json(const TokenizerRules& rules, bool space_marks) {
+  Json::Array steps;
+  const auto& splits = rules.pretokenizer.splits();
+  if (space_marks && needs_metaspace(rules)) {
+    if (rules.space.words) steps.push_back(object({{"type", "WhitespaceSplit"}}));
+    steps.push_back(metaspace(rules.space, !splits.empty(), false));
+    return sequence("pretokenizers", std::move(steps));
+  }
+  for (const Split& split : splits) {
+    Split written = split;
+    if (space_marks && written.regex == " ") written.regex = kSpaceMark;
+    steps.push_back(split_json(written));
+  }
+  return sequence("pretokenizers", std::move(steps));
+}
+
+// ---- template
+
+class TemplateWriter {
+ public:
+  explicit TemplateWriter(const std::vector<std::string>& tokens) : tokens_(tokens) {}
+
+  Json write(const SequenceTemplate& frame) {
+    if (frame.single.empty()) return nullptr;
+    Json single = items(frame.single), pair = items(frame.pair);
+    return Json::Object{{"type", "TemplateProcessing"},
+                        {"single", std::move(single)},
+                        {"pair", std::move(pair)},
+                        {"special_tokens", std::move(special_)}};
+  }
+
+ private:
+  Json items(const std::vector<SequenceTemplate::Item>& list) {
+    using Kind = SequenceTemplate::Item::Kind;
+    Json::Array written;
+    for (const SequenceTemplate::Item& item : list) {
+      if (item.kind == Kind::kToken) {
+        const std::string& text = tokens_[static_cast<size_t>(item.id)];
+        written.push_back(object({{"SpecialToken", object({{"id", text}, {"type_id", item.type_id}})}}));
+        const bool known =
+            std::any_of(special_.begin(), special_.end(), [&](const auto& m) { return m.first == text; });
+        if (!known)
+          special_.emplace_back(text,
+                                object({{"id", text}, {"ids", Json::Array{item.id}}, {"tokens", Json::Array{text}}}));
+      } else {
+        const char* name = item.kind == Kind::kFirst ? "A" : "B";
+        written.push_back(object({{"Sequence", object({{"id", name}, {"type_id", item.type_id}})}}));
+      }
+    }
+    return written;
+  }
+
+  const std::vector<std::string>& tokens_;
+  Json::Object special_;
+};
+
+// ---- models
+
+Json file_json(Json added, Json normalizer, Json pre_tokenizer, Json post_processor, Json decoder, Json model) {
   return Json::Object{{"version", "1.0"},
                       {"truncation", nullptr},
                       {"padding", nullptr},
@@ -90,72 +202,127 @@ Json file_json(Json::Array added, Json normalizer, Json pre_tokenizer, Json post
                       {"model", std::move(model)}};
 }
 
-Json bpe_json(const BpeModel& model) {
+struct BpeFlags {
+  bool fuse_unknown = false, byte_fallback = false, ignore_merges = false;
+};
+
+Json bpe_model_json(Json unknown, const BpeFlags& flags, Json::Object vocab, Json::Array merges) {
+  return Json::Object{{"type", "BPE"},
+                      {"dropout", nullptr},
+                      {"unk_token", std::move(unknown)},
+                      {"continuing_subword_prefix", nullptr},
+                      {"end_of_word_suffix", nullptr},
+                      {"fuse_unk", flags.fuse_unknown},
+                      {"byte_fallback", flags.byte_fallback},
+                      {"ignore_merges", flags.ignore_merges},
+                      {"vocab", std::move(vocab)},
+                      {"merges", std::move(merges)}};
+}
+
+// "a b", or where a part holds a space ["a", "b"].
+Json merge_json(const std::string& left, const std::string& right) {
+  if ((left + right).find(' ') != std::string::npos) return Json::Array{left, right};
+  return left + " " + right;
+}
+
+Json to_json(const BpeModel& model) {
   const BpeParts parts = disassemble_bpe(model);
   Json::Object vocab;
   for (const auto& [text, id] : parts.vocab) vocab.emplace_back(text, id);
-  Json::Array merges, added;
-  for (const auto& [left, right] : parts.merges) merges.push_back(left + " " + right);
-  for (const SpecialToken& s : model.specials) added.push_back(added_token(s.id, s.text, !s.always));
-  Json post = model.bos_id >= 0 ? template_with_bos(model.bos_id, model.tokens[model.bos_id]) : byte_level();
-  return file_json(std::move(added), nullptr, pre_tokenizer_json(model.pretokenizer), std::move(post), byte_level(),
-                   model_json(nullptr, false, std::move(vocab), std::move(merges)));
+  Json::Array merges;
+  for (const auto& [left, right] : parts.merges) merges.push_back(merge_json(left, right));
+  Json post = TemplateWriter(model.tokens).write(model.frame);
+  if (post.is_null()) post = byte_level(false, true);
+  return file_json(added_tokens(model.specials), normalizer_json(model, false), byte_pretokenizer_json(model),
+                   std::move(post), byte_level(false, true),
+                   bpe_model_json(nullptr, {false, false, model.ignore_merges}, std::move(vocab), std::move(merges)));
 }
 
-std::string with_space_mark(const std::string& token) {
-  std::string marked;
-  for (const char c : token) {
-    if (c == ' ') {
-      marked += kSpaceMark;
-    } else {
-      marked += c;
-    }
-  }
-  return marked;
+template <class Model>
+std::string written_token(const Model& model, size_t id) {
+  const auto same = [id](const SpecialToken& s) { return s.id == static_cast<int32_t>(id); };
+  const bool special = std::any_of(model.specials.begin(), model.specials.end(), same);
+  return model.space_marks && !special ? with_space_marks(model.tokens[id]) : model.tokens[id];
 }
 
-Json spm_normalizer(bool add_space_prefix) {
-  const Json replace =
-      Json::Object{{"type", "Replace"}, {"pattern", Json::Object{{"String", " "}}}, {"content", kSpaceMark}};
-  if (!add_space_prefix) return replace;
-  const Json prepend = Json::Object{{"type", "Prepend"}, {"prepend", kSpaceMark}};
-  return Json::Object{{"type", "Sequence"}, {"normalizers", Json::Array{prepend, replace}}};
+template <class Model>
+Json sentencepiece_decoder(const Model& model) {
+  if (!model.space_marks) return nullptr;
+  if (needs_metaspace(model)) return metaspace(model.space, !model.pretokenizer.splits().empty(), true);
+  Json::Array steps{step_json(kMarkToSpace), object({{"type", "ByteFallback"}}), object({{"type", "Fuse"}})};
+  if (model.decode.drop_first_space)
+    steps.push_back(object({{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}}));
+  return sequence("decoders", std::move(steps));
 }
 
-Json spm_decoder(bool add_space_prefix) {
-  Json::Array steps{
-      Json::Object{{"type", "Replace"}, {"pattern", Json::Object{{"String", kSpaceMark}}}, {"content", " "}},
-      Json::Object{{"type", "ByteFallback"}}, Json::Object{{"type", "Fuse"}}};
-  if (add_space_prefix) steps.push_back(Json::Object{{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}});
-  return Json::Object{{"type", "Sequence"}, {"decoders", std::move(steps)}};
-}
-
-Json spm_json(const SpmModel& model) {
-  LOAM_CHECK(model.first_byte_id >= 0,
-             "tokenizer.json: a SentencePiece vocabulary without byte tokens is not supported");
-  const auto text_of = [&](int32_t id) { return id >= 0 ? Json(model.tokens[id]) : Json(nullptr); };
+Json to_json(const SpmModel& model) {
+  std::vector<std::string> tokens;
   Json::Object vocab;
   for (size_t id = 0; id < model.tokens.size(); ++id) {
-    if (!model.tokens[id].empty()) vocab.emplace_back(with_space_mark(model.tokens[id]), static_cast<int64_t>(id));
+    tokens.push_back(written_token(model, id));
+    if (!tokens[id].empty()) vocab.emplace_back(tokens[id], static_cast<int64_t>(id));
   }
-  Json::Array merges, added;
+  Json::Array merges;
   const SpmVocab derived(model);
-  for (const SpmMerge& m : derived.merges()) {
-    merges.push_back(with_space_mark(model.tokens[m.left]) + " " + with_space_mark(model.tokens[m.right]));
-  }
+  for (const SpmMerge& m : derived.merges()) merges.push_back(merge_json(tokens[m.left], tokens[m.right]));
+  std::vector<SpecialToken> specials = model.specials;
+  for (const int32_t id : model.user_defined) specials.push_back({model.tokens[static_cast<size_t>(id)], id, true});
   for (const int32_t id : {model.unknown_id, model.bos_id, model.eos_id}) {
-    if (id >= 0) added.push_back(added_token(id, model.tokens[id], true));
+    const auto same = [id](const SpecialToken& s) { return s.id == id; };
+    if (id >= 0 && std::none_of(specials.begin(), specials.end(), same)) specials.push_back({tokens[id], id});
   }
-  Json post = model.bos_id >= 0 ? template_with_bos(model.bos_id, model.tokens[model.bos_id]) : Json(nullptr);
-  return file_json(std::move(added), spm_normalizer(model.add_space_prefix), nullptr, std::move(post),
-                   spm_decoder(model.add_space_prefix),
-                   model_json(text_of(model.unknown_id), true, std::move(vocab), std::move(merges)));
+  const SequenceTemplate bos = model.bos_id >= 0 ? begins_with(model.bos_id) : SequenceTemplate();
+  Json post = TemplateWriter(tokens).write(model.frame.single.empty() ? bos : model.frame);
+  return file_json(
+      added_tokens(specials), normalizer_json(model, model.space_marks),
+      text_pretokenizer_json(model, model.space_marks), std::move(post), sentencepiece_decoder(model),
+      bpe_model_json(model.unknown_id >= 0 ? Json(tokens[model.unknown_id]) : Json(nullptr),
+                     {model.fuse_unknown, model.first_byte_id >= 0, false}, std::move(vocab), std::move(merges)));
+}
+
+Json to_json(const UnigramModel& model) {
+  Json::Array vocab;
+  for (size_t id = 0; id < model.scores.size(); ++id)
+    vocab.push_back(Json::Array{written_token(model, id), model.scores[id]});
+  Json unigram = object({{"type", "Unigram"},
+                         {"unk_id", model.unknown_id >= 0 ? Json(model.unknown_id) : Json(nullptr)},
+                         {"vocab", std::move(vocab)},
+                         {"byte_fallback", model.first_byte_id >= 0}});
+  return file_json(added_tokens(model.specials), normalizer_json(model, model.space_marks),
+                   text_pretokenizer_json(model, model.space_marks), TemplateWriter(model.tokens).write(model.frame),
+                   sentencepiece_decoder(model), std::move(unigram));
+}
+
+Json vocab_object(const std::vector<std::string>& tokens) {
+  Json::Object vocab;
+  for (size_t id = 0; id < tokens.size(); ++id) {
+    if (!tokens[id].empty()) vocab.emplace_back(tokens[id], static_cast<int64_t>(id));
+  }
+  return vocab;
+}
+
+Json to_json(const WordPieceModel& model) {
+  Json word_piece = object({{"type", "WordPiece"},
+                            {"unk_token", model.tokens[model.unknown_id]},
+                            {"continuing_subword_prefix", model.prefix},
+                            {"max_input_chars_per_word", model.max_characters},
+                            {"vocab", vocab_object(model.tokens)}});
+  Json decoder = object({{"type", "WordPiece"}, {"prefix", model.prefix}, {"cleanup", model.decode.clean_up}});
+  return file_json(added_tokens(model.specials), normalizer_json(model, false), text_pretokenizer_json(model, false),
+                   TemplateWriter(model.tokens).write(model.frame), std::move(decoder), std::move(word_piece));
+}
+
+Json to_json(const WordModel& model) {
+  Json words = object(
+      {{"type", "WordLevel"}, {"vocab", vocab_object(model.tokens)}, {"unk_token", model.tokens[model.unknown_id]}});
+  return file_json(added_tokens(model.specials), normalizer_json(model, false), text_pretokenizer_json(model, false),
+                   TemplateWriter(model.tokens).write(model.frame), nullptr, std::move(words));
 }
 
 }  // namespace
 
 std::string tokenizer_json(const Tokenizer& tokenizer) {
-  return (tokenizer.bpe() ? bpe_json(*tokenizer.bpe()) : spm_json(*tokenizer.spm())).dump(1) + "\n";
+  return std::visit([](const auto& model) { return to_json(model); }, tokenizer.model()).dump(1) + "\n";
 }
 
 }  // namespace loam

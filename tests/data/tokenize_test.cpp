@@ -125,7 +125,7 @@ TEST_F(Tokenize, IdsByHand) {
 // Where the tokenizer puts the end of text in front of every text, it stands between documents once.
 TEST_F(Tokenize, DocumentsBeginWithTheTokenThatBeginsTexts) {
   BpeModel model = make_bpe_model({{'t', 'h'}, {256, 'e'}}, {kEnd}, Pretokenizer::gpt2());
-  model.bos_id = 258;
+  model.frame = begins_with(258);
   tokenizer_ = Tokenizer(std::move(model));
   run(file("d.jsonl", json_lines({"the cat", "ath"})), "out");
   const TokenSet set(directory_ / "out" / "train");

@@ -92,7 +92,7 @@ TEST_F(TextSession, ScoreSumsTheLogProbsAndStatesBitsAByte) {
 // With a begin token in front all of the text is scored.
 TEST_F(TextSession, ATokenInFrontLetsTheWholeTextCount) {
   BpeModel parts = *tokenizer_.bpe();
-  parts.bos_id = tokenizer_.end_of_text_id();
+  parts.frame = begins_with(tokenizer_.end_of_text_id());
   const Tokenizer with_begin(std::move(parts));
   const TextScore score = score_text(exec_.context, model_, with_begin, "some text to be scored");
   EXPECT_EQ(score.ids[0], with_begin.bos_id());

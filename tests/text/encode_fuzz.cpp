@@ -6,6 +6,7 @@
 
 #include "loam/base/log.h"
 #include "loam/base/utf8.h"
+#include "loam/text/bpe_train.h"
 #include "loam/text/stream_decode.h"
 #include "loam/text/tokenizer.h"
 
@@ -36,12 +37,15 @@ Tokenizer make_spm() {
 void check(const Tokenizer& tokenizer, const SpecialPolicy& policy, std::string_view text, size_t part) {
   const std::vector<int32_t> ids = tokenizer.encode(text, policy);
   const std::string bytes = tokenizer.decode(ids);
-  if (tokenizer.bpe() ? bytes != text : policy.allows_none() && bytes != (text.empty() ? "" : " ") + std::string(text))
-    std::abort();
+  // A SentencePiece model takes U+2581 for a space, and drops the space that it put behind a control token.
+  const bool keeps = tokenizer.bpe() || (policy.allows_none() && text.find("\xE2\x96\x81") == std::string_view::npos);
+  if (keeps && bytes != text) std::abort();
   StreamDecoder decoder(tokenizer, false);
   std::string shown;
   for (const int32_t id : ids) shown += decoder.push(id);
-  if (shown + decoder.finish() != replace_invalid_utf8(bytes)) std::abort();
+  shown += decoder.finish();
+  if (tokenizer.spm() && shown.starts_with(' ')) shown.erase(0, 1);
+  if (shown != replace_invalid_utf8(bytes)) std::abort();
   StreamEncoder encoder(tokenizer, policy, 1);
   std::vector<int32_t> streamed;
   for (size_t i = 0; i < text.size(); i += part) encoder.push(text.substr(i, part), streamed);

@@ -14,6 +14,7 @@
 #include "loam/base/file.h"
 #include "loam/base/json.h"
 #include "loam/base/philox.h"
+#include "loam/text/bpe_train.h"
 #include "loam/text/tokenizer.h"
 
 namespace loam::testing {

@@ -463,7 +463,7 @@ TEST(Tokenizer, BrokenModelsAreRefused) {
   refused([](BpeModel& m) { m.merge_ids.pop_back(); }, "2 merges");
   refused([](BpeModel& m) { m.merges[1] = m.merges[0], m.merge_ids[1] = m.merge_ids[0]; }, "twice");
   refused([](BpeModel& m) { m.specials[0].id = 5000; }, "5000");
-  refused([](BpeModel& m) { m.bos_id = 5000; }, "5000");
+  refused([](BpeModel& m) { m.frame = begins_with(5000); }, "5000");
   EXPECT_LOAM_ERROR(make_bpe_model({{300, 1}}, {}, Pretokenizer::gpt2()), ErrorCode::kInvalidArgument, "300");
 }
 

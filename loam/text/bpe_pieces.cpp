@@ -1,0 +1,151 @@
+// Byte-level BPE on one piece.
+#include <algorithm>
+#include <array>
+#include <unordered_map>
+
+#include "loam/base/error.h"
+#include "loam/text/merge_table.h"
+#include "loam/text/merger.h"
+#include "loam/text/piece_model.h"
+
+namespace loam {
+namespace {
+
+constexpr size_t kBlockBytes = 4096;  // with all that merging keeps for it, this stays in the cache of a core
+
+void check_bpe(const BpeModel& model) {
+  const int64_t size = static_cast<int64_t>(model.tokens.size());
+  const auto check_id = [&](int32_t id, const char* what) {
+    if (id < 0 || id >= size) fail(ErrorCode::kBadFormat, "tokenizer: {} id {} of {} tokens", what, id, size);
+  };
+  if (model.merges.size() != model.merge_ids.size()) {
+    fail(ErrorCode::kBadFormat, "tokenizer: {} merges but {} results", model.merges.size(), model.merge_ids.size());
+  }
+  for (size_t i = 0; i < model.merges.size(); ++i) {
+    const auto [left, right] = model.merges[i];
+    check_id(left, "merge part");
+    check_id(right, "merge part");
+    check_id(model.merge_ids[i], "merge result");
+    const std::string &a = model.tokens[left], &b = model.tokens[right], &made = model.tokens[model.merge_ids[i]];
+    const bool joins =
+        !a.empty() && !b.empty() && made.size() == a.size() + b.size() && made.starts_with(a) && made.ends_with(b);
+    if (!joins)
+      fail(ErrorCode::kBadFormat, "tokenizer: merge {} of {} and {} does not make {}", i, left, right,
+           model.merge_ids[i]);
+  }
+}
+
+class BpePieces final : public PieceModel {
+ public:
+  explicit BpePieces(const BpeModel& model);
+
+  std::unique_ptr<PieceEncoder> make_encoder() const override;
+
+  const MergeTable& merges() const { return merges_; }
+  // The whole piece as one token, if it is one without any merge; -1 otherwise.
+  int32_t whole(std::string_view piece) const {
+    const auto found = whole_.find(piece);
+    return found == whole_.end() ? -1 : found->second;
+  }
+  void split(std::string_view piece, std::vector<int32_t>& symbols) const {
+    for (const char c : piece) symbols.push_back(byte_ids_[static_cast<unsigned char>(c)]);
+  }
+  // The length of the front of a piece, a few thousand bytes where that can be, that no merge ever joins with the rest.
+  size_t block_length(std::string_view piece) const {
+    size_t length = std::min(kBlockBytes, piece.size());
+    while (length < piece.size() && joined_.contains(piece[length - 1], piece[length])) ++length;
+    return length;
+  }
+  uint32_t token_length(int32_t id) const { return static_cast<uint32_t>(tokens_[static_cast<size_t>(id)].size()); }
+
+ private:
+  void find_byte_ids(const BpeModel& model, const std::vector<bool>& special);
+  void find_words(const BpeModel& model, const std::vector<bool>& special);
+
+  std::array<int32_t, 256> byte_ids_{};
+  NeighbourSet joined_;  // the last byte of the left and the first of the right part, of each merge
+  MergeTable merges_;
+  std::vector<std::string> tokens_;
+  std::unordered_map<std::string_view, int32_t> whole_;  // of tokens_, with ignore_merges
+};
+
+class BpeEncoder final : public PieceEncoder {
+ public:
+  explicit BpeEncoder(const BpePieces& model) : model_(model), merger_(model.merges()) {}
+
+  void encode(std::string_view piece, std::vector<int32_t>& ids, std::vector<uint32_t>* lengths) override {
+    const size_t first = ids.size();
+    if (const int32_t id = model_.whole(piece); id >= 0) {
+      ids.push_back(id);
+    } else {
+      for (size_t from = 0; from < piece.size();) {
+        const size_t length = model_.block_length(piece.substr(from));
+        symbols_.clear();
+        model_.split(piece.substr(from, length), symbols_);
+        merger_.merge(symbols_);
+        ids.insert(ids.end(), symbols_.begin(), symbols_.end());
+        from += length;
+      }
+    }
+    for (size_t i = first; lengths && i < ids.size(); ++i) lengths->push_back(model_.token_length(ids[i]));
+  }
+
+ private:
+  const BpePieces& model_;
+  Merger merger_;
+  std::vector<int32_t> symbols_;
+};
+
+BpePieces::BpePieces(const BpeModel& model)
+    : merges_(static_cast<int64_t>(model.merges.size())), tokens_(model.tokens) {
+  check_bpe(model);
+  std::vector<bool> special(model.tokens.size(), false);
+  for (const SpecialToken& token : model.specials) special[static_cast<size_t>(token.id)] = true;
+  find_byte_ids(model, special);
+  for (size_t i = 0; i < model.merges.size(); ++i) {
+    const auto [left, right] = model.merges[i];
+    if (!merges_.insert(left, right, {static_cast<uint32_t>(i), model.merge_ids[i]})) {
+      fail(ErrorCode::kBadFormat, "tokenizer: merge {} of {} and {} is there twice", i, left, right);
+    }
+    joined_.add(model.tokens[left].back(), model.tokens[right].front());
+  }
+  find_words(model, special);
+}
+
+void BpePieces::find_byte_ids(const BpeModel& model, const std::vector<bool>& special) {
+  byte_ids_.fill(-1);
+  for (size_t id = 0; id < model.tokens.size(); ++id) {
+    if (model.tokens[id].size() != 1) continue;
+    int32_t& byte_id = byte_ids_[static_cast<unsigned char>(model.tokens[id][0])];
+    if (byte_id < 0 && !special[id]) byte_id = static_cast<int32_t>(id);
+  }
+  for (int byte = 0; byte < 256; ++byte) {
+    if (byte_ids_[byte] < 0) fail(ErrorCode::kBadFormat, "tokenizer: no token for the byte 0x{:02X}", byte);
+  }
+}
+
+void BpePieces::find_words(const BpeModel& model, const std::vector<bool>& special) {
+  words_ = WordTable(static_cast<int64_t>(model.tokens.size()));
+  Merger merger(merges_);
+  std::vector<int32_t> symbols;
+  for (size_t i = 0; i < tokens_.size(); ++i) {
+    const std::string& token = tokens_[i];
+    const auto id = static_cast<int32_t>(i);
+    if (token.empty()) continue;
+    if (model.ignore_merges && !special[i]) whole_.emplace(token, id);
+    if (token.size() > kMaxKeyBytes) continue;
+    symbols.clear();
+    split(token, symbols);
+    merger.merge(symbols);
+    const bool made = symbols.size() == 1 && symbols[0] == id;
+    if (made || whole(token) == id) words_.insert(PieceKey::of(token, 0, token.size()), id);
+  }
+}
+
+std::unique_ptr<PieceEncoder> BpePieces::make_encoder() const { return std::make_unique<BpeEncoder>(*this); }
+
+}  // namespace
+
+std::unique_ptr<PieceModel> make_piece_model(const BpeModel& model) { return std::make_unique<BpePieces>(model); }
+
+}  // namespace loam

@@ -1,0 +1,67 @@
+// From one piece of text to ids: what each kind of model does. Internal to the tokenizer.
+#pragma once
+
+#include <bitset>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "loam/text/piece_cache.h"
+#include "loam/text/tokenizer_model.h"
+
+namespace loam {
+
+// Pairs of bytes that stand side by side inside some token. Between two bytes that do not, text can be cut: no token
+// reaches across.
+class NeighbourSet {
+ public:
+  void add_token(std::string_view token) {
+    for (size_t i = 1; i < token.size(); ++i) add(token[i - 1], token[i]);
+  }
+  void add(char left, char right) { pairs_.set(index(left, right)); }
+  bool contains(char left, char right) const { return pairs_[index(left, right)]; }
+
+ private:
+  static size_t index(char left, char right) {
+    return size_t{256} * static_cast<unsigned char>(left) + static_cast<unsigned char>(right);
+  }
+  std::bitset<65536> pairs_;
+};
+
+// Encodes pieces for one caller, with the scratch memory that it needs. Not thread-safe: one a thread.
+class PieceEncoder {
+ public:
+  virtual ~PieceEncoder() = default;
+  // Appends the ids of `piece`, which is not empty, and, unless `lengths` is null, how many of its bytes each stands
+  // for.
+  virtual void encode(std::string_view piece, std::vector<int32_t>& ids, std::vector<uint32_t>* lengths) = 0;
+};
+
+// Thread safety: const after construction.
+class PieceModel {
+ public:
+  virtual ~PieceModel() = default;
+  virtual std::unique_ptr<PieceEncoder> make_encoder() const = 0;
+
+  // Tokens of up to kMaxKeyBytes that are what their own text encodes to. May be empty.
+  const WordTable& words() const { return words_; }
+  // Inside a piece, text can be cut between characters that are no neighbours here; null: only pieces can.
+  const NeighbourSet* neighbours() const { return neighbours_.get(); }
+  // The token of which several in a row, inside a piece, are one; -1 if there is none.
+  int32_t fused_id() const { return fused_id_; }
+
+ protected:
+  WordTable words_{0};
+  std::unique_ptr<NeighbourSet> neighbours_;
+  int32_t fused_id_ = -1;
+};
+
+// Error{kBadFormat} as Tokenizer's constructor. The model is copied as far as it is needed.
+std::unique_ptr<PieceModel> make_piece_model(const BpeModel& model);
+std::unique_ptr<PieceModel> make_piece_model(const SpmModel& model);
+std::unique_ptr<PieceModel> make_piece_model(const UnigramModel& model);
+std::unique_ptr<PieceModel> make_piece_model(const WordPieceModel& model);
+std::unique_ptr<PieceModel> make_piece_model(const WordModel& model);
+
+}  // namespace loam

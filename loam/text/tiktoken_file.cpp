@@ -1,0 +1,263 @@
+// tiktoken's files of ranks. tiktoken joins the adjacent pair whose bytes together are the token of the lowest rank,
+// the leftmost of equals, and takes a piece that is a token as a whole. What the bytes of a token become depends on
+// nothing outside of them until the token is made, so exactly one pair ever makes it: the last one where its own bytes
+// are encoded like that. These pairs, in the order of ranks, are the merges. A token that its bytes do not become has
+// none, and comes only out of a piece that is this token.
+#include <algorithm>
+#include <charconv>
+#include <limits>
+#include <optional>
+#include <unordered_map>
+
+#include "loam/base/base64.h"
+#include "loam/base/error.h"
+#include "loam/base/suggest.h"
+#include "loam/text/bpe_parts.h"
+#include "loam/text/tokenizer_files.h"
+
+namespace loam {
+namespace {
+
+constexpr size_t kMaxTokenBytes = 1024;
+constexpr int64_t kMaxLineBytes = 4096;
+
+using Ranks = std::unordered_map<std::string_view, int32_t>;
+
+struct NamedEncoding {
+  std::string_view name, pretokenizer;
+  int64_t ranks;  // how many its file has
+};
+// Where two have as many ranks, the first one is meant by the number.
+constexpr NamedEncoding kEncodings[] = {
+    {"r50k_base", "gpt2", 50256},       {"gpt2", "gpt2", 50256},           {"p50k_base", "gpt2", 50280},
+    {"p50k_edit", "gpt2", 50280},       {"cl100k_base", "cl100k", 100256}, {"o200k_base", "o200k", 199998},
+    {"o200k_harmony", "o200k", 199998}, {"llama3", "llama3", 128000},      {"qwen", "qwen2", 151643},
+};
+
+using Specials = std::vector<SpecialToken>;
+
+void add_numbered(Specials& specials, std::string_view name, int32_t first_number, int32_t count) {
+  for (int32_t i = 0; i < count; ++i) {
+    const int32_t id = specials.back().id + 1;
+    specials.push_back({fmt::format("<|{}_{}|>", name, first_number + i), id});
+  }
+}
+
+Specials harmony_specials() {
+  Specials specials{{"<|startoftext|>", 199998}, {"<|endoftext|>", 199999}};
+  add_numbered(specials, "reserved", 200000, 2);
+  specials.push_back({"<|return|>", 200002});
+  specials.push_back({"<|constrain|>", 200003});
+  add_numbered(specials, "reserved", 200004, 1);
+  for (const char* text : {"<|channel|>", "<|start|>", "<|end|>", "<|message|>"})
+    specials.push_back({text, specials.back().id + 1});
+  add_numbered(specials, "reserved", 200009, 3);
+  specials.push_back({"<|call|>", 200012});
+  add_numbered(specials, "reserved", 200013, 5);
+  specials.push_back({"<|endofprompt|>", 200018});  // also called <|reserved_200018|>
+  add_numbered(specials, "reserved", 200019, 1069);
+  return specials;
+}
+
+// Meta's for Llama 3; later models give other names to some of the reserved ones.
+Specials llama3_specials() {
+  Specials specials{{"<|begin_of_text|>", 128000}, {"<|end_of_text|>", 128001}};
+  add_numbered(specials, "reserved_special_token", 0, 4);
+  specials.push_back({"<|start_header_id|>", 128006});
+  specials.push_back({"<|end_header_id|>", 128007});
+  add_numbered(specials, "reserved_special_token", 4, 1);
+  specials.push_back({"<|eot_id|>", 128009});
+  add_numbered(specials, "reserved_special_token", 5, 246);
+  return specials;
+}
+
+Specials specials_of(std::string_view encoding) {
+  if (encoding == "p50k_edit")
+    return {{"<|endoftext|>", 50256}, {"<|fim_prefix|>", 50281}, {"<|fim_middle|>", 50282}, {"<|fim_suffix|>", 50283}};
+  if (encoding == "cl100k_base")
+    return {{"<|endoftext|>", 100257},
+            {"<|fim_prefix|>", 100258},
+            {"<|fim_middle|>", 100259},
+            {"<|fim_suffix|>", 100260},
+            {"<|endofprompt|>", 100276}};
+  if (encoding == "o200k_base") return {{"<|endoftext|>", 199999}, {"<|endofprompt|>", 200018}};
+  if (encoding == "o200k_harmony") return harmony_specials();
+  if (encoding == "llama3") return llama3_specials();
+  if (encoding == "qwen") {
+    Specials specials{{"<|endoftext|>", 151643}, {"<|im_start|>", 151644}, {"<|im_end|>", 151645}};
+    add_numbered(specials, "extra", 0, 205);
+    return specials;
+  }
+  return {{"<|endoftext|>", 50256}};
+}
+
+// By id; "" for a rank that no line has.
+std::vector<std::string> read_ranks(const Path& path) {
+  LineReader lines(open_input(path), kMaxLineBytes);
+  std::vector<std::pair<std::string, int32_t>> entries;
+  int64_t size = 0;
+  for (std::string line; lines.next(line);) {
+    const auto refuse = [&](std::string_view what) {
+      fail(ErrorCode::kBadFormat, "{}:{}: {}", path.string(), lines.line_number(), what);
+    };
+    if (line.ends_with('\r')) line.pop_back();
+    if (line.empty()) continue;
+    const size_t space = line.find(' ');
+    if (space == std::string::npos) refuse("not a token in base64, a space and a rank");
+    int32_t rank = -1;
+    const char* end = line.data() + line.size();
+    const auto [stop, error] = std::from_chars(line.data() + space + 1, end, rank);
+    if (error != std::errc() || stop != end || rank < 0) refuse("the rank is no number");
+    std::string token;
+    try {
+      token = base64_decode(std::string_view(line).substr(0, space));
+    } catch (const Error& e) {
+      refuse(e.what());
+    }
+    if (token.empty() || token.size() > kMaxTokenBytes) refuse("a token of no bytes, or of too many");
+    size = std::max<int64_t>(size, int64_t{rank} + 1);
+    entries.emplace_back(std::move(token), rank);
+  }
+  if (size > 2 * static_cast<int64_t>(entries.size()) + 65536)
+    fail(ErrorCode::kBadFormat, "{}: the rank {} is out of proportion to {} tokens", path.string(), size - 1,
+         entries.size());
+  std::vector<std::string> tokens(static_cast<size_t>(size));
+  for (auto& [token, rank] : entries) {
+    std::string& place = tokens[static_cast<size_t>(rank)];
+    if (!place.empty()) fail(ErrorCode::kBadFormat, "{}: two tokens have the rank {}", path.string(), rank);
+    place = std::move(token);
+  }
+  return tokens;
+}
+
+// Of the bytes of one token: the pair that makes it, if it is made.
+class PairFinder {
+ public:
+  explicit PairFinder(const Ranks& ranks) : ranks_(ranks) {}
+
+  std::optional<Merge> find(std::string_view token) {
+    ends_.clear();
+    for (uint32_t i = 1; i <= token.size(); ++i) ends_.push_back(i);
+    joined_.assign(token.size(), kNone);
+    for (size_t i = 0; i + 1 < ends_.size(); ++i) joined_[i] = rank_at(token, i);
+    while (ends_.size() > 2) {
+      const size_t best = static_cast<size_t>(std::min_element(joined_.begin(), joined_.end()) - joined_.begin());
+      if (joined_[best] == kNone) return std::nullopt;
+      ends_.erase(ends_.begin() + static_cast<int64_t>(best));
+      joined_.erase(joined_.begin() + static_cast<int64_t>(best));
+      joined_[best] = rank_at(token, best);
+      if (best > 0) joined_[best - 1] = rank_at(token, best - 1);
+    }
+    if (ends_.size() < 2) return std::nullopt;
+    const auto left = ranks_.find(token.substr(0, ends_[0])), right = ranks_.find(token.substr(ends_[0]));
+    if (left == ranks_.end() || right == ranks_.end()) return std::nullopt;
+    return Merge{left->second, right->second};
+  }
+
+ private:
+  static constexpr int32_t kNone = std::numeric_limits<int32_t>::max();
+
+  // Of the part `i` joined with the one behind it.
+  int32_t rank_at(std::string_view token, size_t i) const {
+    if (i + 1 >= ends_.size()) return kNone;
+    const size_t begin = i == 0 ? 0 : ends_[i - 1];
+    const auto found = ranks_.find(token.substr(begin, ends_[i + 1] - begin));
+    return found == ranks_.end() ? kNone : found->second;
+  }
+
+  const Ranks& ranks_;
+  std::vector<uint32_t> ends_;   // of the parts
+  std::vector<int32_t> joined_;  // the rank of each part with the next one
+};
+
+// `tokens` that are "" have no rank.
+void derive_merges(const std::vector<std::string>& tokens, BpeModel& model) {
+  Ranks ranks;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (!tokens[i].empty() && !ranks.emplace(tokens[i], static_cast<int32_t>(i)).second)
+      fail(ErrorCode::kBadFormat, "the token of rank {} is there twice", i);
+  }
+  PairFinder finder(ranks);
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    const std::optional<Merge> merge = finder.find(tokens[i]);
+    if (!merge) continue;
+    model.merges.push_back(*merge);
+    model.merge_ids.push_back(static_cast<int32_t>(i));
+  }
+}
+
+const NamedEncoding& find_encoding(std::string_view name, const Path& path, const std::vector<std::string>& tokens) {
+  const auto named = [](std::string_view wanted) {
+    return std::find_if(std::begin(kEncodings), std::end(kEncodings),
+                        [&](const NamedEncoding& e) { return e.name == wanted; });
+  };
+  std::string known;
+  for (const NamedEncoding& e : kEncodings) known += (known.empty() ? "" : ", ") + std::string(e.name);
+  if (!name.empty()) {
+    if (const auto* found = named(name); found != std::end(kEncodings)) return *found;
+    fail(ErrorCode::kInvalidArgument, "unknown encoding of tiktoken \"{}\"; known are {}", name, known);
+  }
+  const std::string file = path.filename().string();
+  if (const auto* found = named(file.substr(0, file.find('.'))); found != std::end(kEncodings)) return *found;
+  const auto count = std::count_if(tokens.begin(), tokens.end(), [](const std::string& t) { return !t.empty(); });
+  for (const NamedEncoding& e : kEncodings) {
+    if (e.ranks == count) return e;
+  }
+  fail(ErrorCode::kInvalidArgument, "{}: neither its name nor its {} ranks are those of an encoding; known are {}",
+       path.string(), count, known);
+}
+
+}  // namespace
+
+Tokenizer load_tiktoken(const Path& path, std::string_view encoding) {
+  const std::string source = path.string();
+  std::vector<std::string> tokens = read_ranks(path);
+  const NamedEncoding& found = find_encoding(encoding, path, tokens);
+  BpeModel model;
+  model.pretokenizer = parse_pretokenizer(found.pretokenizer);
+  model.ignore_merges = true;
+  if (found.name == "qwen") model.normalizer = Normalizer({normal::UnicodeForm{}});
+  try {
+    derive_merges(tokens, model);
+  } catch (const Error& error) {
+    fail(error.code(), "{}: {}", source, error.what());
+  }
+  model.tokens = std::move(tokens);
+  for (const SpecialToken& special : specials_of(found.name)) {
+    const auto id = static_cast<size_t>(special.id);
+    if (id >= model.tokens.size()) model.tokens.resize(id + 1);
+    if (!model.tokens[id].empty())
+      fail(ErrorCode::kBadFormat, "{}: a token has the rank {}, which is that of {} in {}", source, special.id,
+           special.text, found.name);
+    model.tokens[id] = special.text;
+    model.specials.push_back(special);
+  }
+  if (found.name == "llama3") model.frame = begins_with(128000);
+  return make_tokenizer(std::move(model), source);
+}
+
+std::string tiktoken_ranks(const Tokenizer& tokenizer) {
+  const BpeModel* model = tokenizer.bpe();
+  LOAM_CHECK(model, "tokenizer: only byte-level BPE can be written as ranks");
+  std::vector<std::string> tokens = model->tokens;
+  for (const SpecialToken& special : model->specials) tokens[static_cast<size_t>(special.id)].clear();
+  BpeModel derived;
+  try {
+    derive_merges(tokens, derived);
+  } catch (const Error& error) {
+    fail(ErrorCode::kInvalidArgument, "tokenizer: {}", error.what());
+  }
+  LOAM_CHECK(derived.merges == model->merges && derived.merge_ids == model->merge_ids,
+             "tokenizer: its merges do not follow from the order of its ids, so it cannot be written as ranks");
+  const auto made = static_cast<int64_t>(derived.merges.size());
+  const auto longer = std::count_if(tokens.begin(), tokens.end(), [](const std::string& t) { return t.size() > 1; });
+  LOAM_CHECK(model->ignore_merges || made == longer,
+             "tokenizer: {} tokens are made by no merge, but tiktoken would make them of whole pieces", longer - made);
+  std::string out;
+  for (size_t rank = 0; rank < tokens.size(); ++rank) {
+    if (!tokens[rank].empty()) out += fmt::format("{} {}\n", base64_encode(tokens[rank]), rank);
+  }
+  return out;
+}
+
+}  // namespace loam
