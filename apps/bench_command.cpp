@@ -17,7 +17,29 @@ struct Options {
   std::string config, device = "cpu";
   std::vector<std::string> settings;
   int64_t steps = 5;
+  bool profile = false;
 };
+
+// Kernels by the time that they take of a step, largest first; what is left lies between them.
+void print_profile(const TrainBenchResult& result, double steps) {
+  double sum = 0, total = 0;
+  for (double seconds : result.step_seconds) total += seconds;
+  for (const KernelTime& k : result.kernels) {
+    sum += k.seconds;
+    print(fmt::format("{:9.2f} ms a step {:6.1f} %  {:5.0f} x {:9.1f} us  {} {}", 1e3 * k.seconds / steps,
+                      100 * k.seconds / total, static_cast<double>(k.calls) / steps,
+                      1e6 * k.seconds / static_cast<double>(k.calls), k.name, k.shape));
+  }
+  print(fmt::format("{:9.2f} ms a step {:6.1f} %  between kernels", 1e3 * (total - sum) / steps,
+                    100 * (total - sum) / total));
+}
+
+Json describe_profile(const TrainBenchResult& result) {
+  Json::Array kernels;
+  for (const KernelTime& k : result.kernels)
+    kernels.push_back(Json::Object{{"kernel", k.name}, {"shape", k.shape}, {"calls", k.calls}, {"seconds", k.seconds}});
+  return kernels;
+}
 
 int bench(const Options& o, const CommonFlags& flags) {
   TrainConfig config = read_train_config(o.config, typed_settings(o.settings));
@@ -25,7 +47,7 @@ int bench(const Options& o, const CommonFlags& flags) {
   config.optimizer.warmup_steps = std::min(config.optimizer.warmup_steps, config.steps);
   config = derive(config);
   const ExecResources exec = make_exec_resources(parse_device(o.device), flags.threads);
-  const TrainBenchResult result = bench_train(exec.context, config, o.steps);
+  const TrainBenchResult result = bench_train(exec.context, config, o.steps, o.profile);
   Json report = report_of("train", flags), seconds = Json::array();
   for (double s : result.step_seconds) seconds.push_back(s);
   report["device"] = o.device;
@@ -35,6 +57,8 @@ int bench(const Options& o, const CommonFlags& flags) {
   report["tokens_per_second"] = result.tokens_per_second;
   report["flops_per_second"] = result.flops_per_second;
   report["peak_bytes"] = result.peak_bytes;
+  if (o.profile) report["kernels"] = describe_profile(result);
+  if (o.profile && !flags.json) print_profile(result, static_cast<double>(o.steps));
   print(flags.json ? report.dump()
                    : fmt::format("{} parameters: {:.3f} s a step, {:.0f} tok/s, {:.1f} GFLOP/s, peak {}",
                                  result.parameters, result.median_seconds, result.tokens_per_second,
@@ -79,6 +103,7 @@ void add_bench_commands(Command& program) {
   c.add_option("--config", o->config, "recipe or file (default: the defaults)");
   c.add_option("--set", o->settings, "change a setting: key.sub=value");
   add_integer(c, "--steps", o->steps, "timed steps", 1, 1 << 20);
+  c.add_flag("--profile", o->profile, "also the time of each kernel by shape");
   add_device(c, o->device);
 
   auto k = std::make_shared<KernelsOptions>();

@@ -16,6 +16,7 @@ void add_tokenizer_commands(Command& program);
 void add_train_command(Command& program);
 
 // Parts of `loam tokenizer`.
+void add_compare_command(Command& group);
 void add_count_command(Command& group);
 void add_decode_command(Command& group);
 void add_encode_command(Command& group);

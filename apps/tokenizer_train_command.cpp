@@ -9,6 +9,7 @@
 #include "loam/base/interrupt.h"
 #include "loam/text/bpe_train.h"
 #include "loam/text/tokenizer_files.h"
+#include "loam/text/tokenizer_stream.h"
 
 namespace loam {
 namespace {
@@ -18,7 +19,7 @@ constexpr int64_t kMaxVocabulary = int64_t{1} << 24;
 
 struct Options {
   std::vector<std::string> inputs, specials;
-  std::string out, pattern = "gpt2", type = "bpe";
+  std::string out, pattern = "gpt2", type = "bpe", held_out;
   DocumentReaderOptions reader;
   int64_t vocab_size = 8192, min_frequency = 2;
   bool force = false;
@@ -49,6 +50,7 @@ BpeTrainOptions checked(const Options& o, int threads) {
                           .threads = threads,
                           .min_frequency = o.min_frequency};
   as_usage("--pattern " + o.pattern, [&] { options.pretokenizer = parse_pretokenizer(o.pattern); });
+  if (o.type == "char") options.pretokenizer = character_pretokenizer();
   return options;
 }
 
@@ -76,36 +78,63 @@ int64_t count_documents(BpeTrainer& trainer, DocumentReader& reader) {
   return documents;
 }
 
+TokenizerModel make_model(const Options& o, BpeTrainer& trainer) {
+  const int64_t specials = static_cast<int64_t>(o.specials.size());
+  TokenizerModel model = BpeModel();
+  if (o.type == "char") {
+    model = make_character_model(trainer.most_frequent(o.vocab_size - 256 - specials), o.specials);
+  } else if (o.type == "word") {
+    model =
+        make_word_model(trainer.most_frequent(o.vocab_size - 1 - specials), o.specials, parse_pretokenizer(o.pattern));
+  } else {
+    const std::vector<Merge> merges = o.type == "byte" ? std::vector<Merge>() : trainer.train();
+    model = make_bpe_model(merges, o.specials, parse_pretokenizer(o.pattern));
+  }
+  // The token between documents also starts every text: docs/decisions/0002.
+  TokenizerRules& rules = std::visit([](auto& m) -> TokenizerRules& { return m; }, model);
+  for (const SpecialToken& special : rules.specials) {
+    if (special.text == "<|endoftext|>") rules.frame = begins_with(special.id);
+  }
+  return model;
+}
+
+double bytes_per_token(const Tokenizer& tokenizer, const Path& file) {
+  const auto source = open_input(file);
+  const StreamCounts counts = encode_stream(tokenizer, *source, SpecialPolicy::none(), [](std::span<const int32_t>) {});
+  LOAM_CHECK(counts.tokens > 0, "{}: holds no text", file.string());
+  return static_cast<double>(counts.bytes) / static_cast<double>(counts.tokens);
+}
+
 int train(Options o, const CommonFlags& flags) {
   add_end_of_text(o.specials);
   BpeTrainer trainer(checked(o, flags.threads));
+  if (!o.held_out.empty()) open_input(o.held_out);  // a name that is wrong is known before the work
   AtomicDirectory directory(o.out, o.force, {"tokenizer.json", "vocab.json", "merges.txt"});
   Stopwatch watch;
   DocumentReader reader(files_of(o.inputs), o.reader);
   const int64_t documents = count_documents(trainer, reader);
   warn_of_bad_lines(reader);
   LOAM_CHECK(trainer.total_bytes() > 0, "tokenizer train: the input holds no text");
-  BpeModel model = make_bpe_model(trainer.train(), o.specials, parse_pretokenizer(o.pattern));
-  // The token between documents also starts every text: docs/decisions/0002.
-  for (const SpecialToken& special : model.specials) {
-    if (special.text == "<|endoftext|>") model.frame = begins_with(special.id);
-  }
-  const Tokenizer tokenizer(std::move(model));
+  const Tokenizer tokenizer(make_model(o, trainer));
+  const double held_out = o.held_out.empty() ? 0 : bytes_per_token(tokenizer, o.held_out);
   save_tokenizer(tokenizer, directory.path());
   directory.commit();
   Json report;
   report["vocab_size"] = tokenizer.vocab_size();
-  report["merges"] = static_cast<int64_t>(tokenizer.bpe()->merges.size());
+  report["type"] = o.type;
+  if (tokenizer.bpe()) report["merges"] = static_cast<int64_t>(tokenizer.bpe()->merges.size());
   report["bytes"] = trainer.total_bytes();
   report["documents"] = documents;
   report["bad_lines"] = reader.bad_lines();
   report["distinct_pieces"] = trainer.distinct_pieces();
   report["seconds"] = watch.seconds();
+  if (!o.held_out.empty()) report["held_out_bytes_per_token"] = held_out;
   report["out"] = o.out;
   print(flags.json ? report.dump()
                    : fmt::format("{}: {} tokens from {} of text ({} distinct pieces) in {}", o.out,
                                  tokenizer.vocab_size(), format_bytes(static_cast<double>(trainer.total_bytes())),
                                  trainer.distinct_pieces(), format_duration(watch.seconds())));
+  if (!flags.json && !o.held_out.empty()) print(fmt::format("{}: {:.3f} bytes a token", o.held_out, held_out));
   return 0;
 }
 
@@ -126,8 +155,12 @@ void add_tokenizer_train_command(Command& group) {
   c.add_option("--pattern", o->pattern,
                "how text is cut into pieces: gpt2, cl100k, o200k, llama3, qwen2, ... (as in GGUF)")
       .show_default(o->pattern);
-  c.add_option("--type", o->type, "kind of tokenizer").one_of({"bpe"}).show_default(o->type);
+  c.add_option("--type", o->type, "bpe; or byte, char or word, for comparison")
+      .one_of({"bpe", "byte", "char", "word"})
+      .show_default(o->type);
   add_integer(c, "--min-frequency", o->min_frequency, "pairs seen less often are not merged", 1);
+  c.add_option("--held-out", o->held_out,
+               "text that the tokenizer does not see: its bytes a token are shown at the end");
   add_text_key(c, o->reader);
   add_document_separator(c, o->reader);
   c.add_flag("--force", o->force, "replace --out");

@@ -17,13 +17,15 @@ struct ByteRange {
   int64_t least = 0, most = 0;
 };
 
-ByteRange byte_range(const TokenSet& set, const Tokenizer& tokenizer) {
+ByteRange byte_range(const Path& index, const TokenSet& set, const Tokenizer& tokenizer) {
   ByteRange range;
   std::vector<int32_t> ids;
   for (int64_t begin = 0; begin < set.tokens(); begin += kBlock) {
     ids.resize(static_cast<size_t>(std::min(kBlock, set.tokens() - begin)));
     set.read(begin, ids);
     for (const int32_t id : ids) {
+      if (!tokenizer.has_token(id))
+        fail(ErrorCode::kBadFormat, "{}: the token {} is not in the tokenizer.json of these data", index.string(), id);
       const auto bytes = static_cast<int64_t>(tokenizer.token_bytes(id).size());
       range.most += bytes;
       if (!tokenizer.is_special(id)) range.least += bytes;
@@ -45,10 +47,10 @@ void check_set(const Path& index, const TokenSet& set, const Tokenizer& tokenize
         tokenizer.fingerprint());
   check(info.vocab_size == tokenizer.vocab_size(), "vocab_size", info.vocab_size, tokenizer.vocab_size());
   check(info.end_of_text == tokenizer.end_of_text_id(), "end_of_text", info.end_of_text, tokenizer.end_of_text_id());
-  if (!count_bytes) return;
-  const ByteRange range = byte_range(set, tokenizer);
-  check((info.text_bytes >= range.least && info.text_bytes <= range.most) || !tokenizer.lossless(), "text_bytes",
-        info.text_bytes, fmt::format("between {} and {}", range.least, range.most));
+  if (!count_bytes || !tokenizer.lossless()) return;
+  const ByteRange range = byte_range(index, set, tokenizer);
+  check(info.text_bytes >= range.least && info.text_bytes <= range.most, "text_bytes", info.text_bytes,
+        fmt::format("between {} and {}", range.least, range.most));
 }
 
 std::optional<Tokenizer> read_tokenizer(const Path& path) {

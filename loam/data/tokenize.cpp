@@ -8,6 +8,7 @@
 #include "loam/base/error.h"
 #include "loam/base/hash.h"
 #include "loam/base/interrupt.h"
+#include "loam/base/log.h"
 #include "loam/base/parallel_for.h"
 #include "loam/base/progress.h"
 #include "loam/text/tokenizer_files.h"
@@ -287,12 +288,18 @@ void run_pipeline(const Tokenizer& tokenizer, const TokenizeOptions& options, It
 
 }  // namespace
 
-TokenizeResult tokenize_documents(const Tokenizer& tokenizer, const TokenizeOptions& options, const Path& out) {
+TokenizeResult tokenize_documents(const Tokenizer& given, const TokenizeOptions& options, const Path& out) {
   LOAM_CHECK(options.val_fraction >= 0 && options.val_fraction < 1, "tokenize: a validation fraction of {}",
              options.val_fraction);
   LOAM_CHECK(options.threads > 0, "tokenize: {} threads", options.threads);
-  LOAM_CHECK(tokenizer.end_of_text_id() >= 0, "tokenize: the tokenizer has no end-of-text token");
-  const std::string tokenizer_text = tokenizer_json(tokenizer);
+  LOAM_CHECK(given.end_of_text_id() >= 0, "tokenize: the tokenizer has no end-of-text token");
+  // The data go with the tokenizer that is written beside them.
+  const std::string tokenizer_text = tokenizer_json(given);
+  const Tokenizer written = parse_tokenizer_json(tokenizer_text, "tokenizer.json as it is written");
+  const bool same = written.fingerprint() == given.fingerprint();
+  if (!same)
+    log_warn("tokenize: a tokenizer.json does not hold all of this tokenizer; the nearest that it holds is used");
+  const Tokenizer& tokenizer = same ? given : written;
   TokenSetInfo info;
   info.tokenizer_fingerprint = tokenizer.fingerprint();
   info.vocab_size = tokenizer.vocab_size();

@@ -119,6 +119,19 @@ void BpeTrainer::add_documents(const std::vector<std::string_view>& texts) { sta
 
 int64_t BpeTrainer::distinct_pieces() const { return state_->merged().size(); }
 
+std::vector<PieceCount> BpeTrainer::most_frequent(int64_t count) const {
+  const PieceCounter& pieces = state_->merged();
+  std::vector<PieceCount> all;
+  for (const PieceCounter::Entry& entry : pieces.entries()) {
+    if (entry.count >= state_->options.min_frequency) all.push_back({std::string(pieces.text(entry)), entry.count});
+  }
+  std::sort(all.begin(), all.end(), [](const PieceCount& a, const PieceCount& b) {
+    return a.count != b.count ? a.count > b.count : a.piece < b.piece;
+  });
+  all.resize(std::min(all.size(), static_cast<size_t>(std::max(count, int64_t{0}))));
+  return all;
+}
+
 int64_t BpeTrainer::total_bytes() const { return state_->total_bytes; }
 
 std::vector<Merge> BpeTrainer::train() {

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "loam/text/pretokenizer.h"
+#include "loam/text/simple_models.h"
 #include "loam/text/tokenizer_model.h"
 
 namespace loam {
@@ -44,6 +45,8 @@ class BpeTrainer {
   void add_documents(const std::vector<std::string_view>& texts);
 
   int64_t distinct_pieces() const;
+  // The most frequent pieces, of equal counts the one that is less by bytes first; those seen min_frequency times.
+  std::vector<PieceCount> most_frequent(int64_t count) const;
   int64_t total_bytes() const;
 
   // Merges in order of creation (number i makes the token 256 + i), with progress; check_interrupt() between merges.

@@ -7,6 +7,8 @@
 namespace loam {
 namespace {
 
+constexpr size_t kPiecesAtOnce = 64;
+
 // The end of the part from `position` on that no token reaches out of: at most the end of the piece.
 size_t part_end(const NeighbourSet& neighbours, std::string_view text, size_t position, size_t end) {
   do {
@@ -19,9 +21,38 @@ size_t part_end(const NeighbourSet& neighbours, std::string_view text, size_t po
 
 void Encoder::encode(std::string_view text, size_t limit, std::vector<int32_t>& ids) {
   PieceCursor cursor(pretokenizer_, text, limit);
-  std::array<Piece, 64> pieces;
+  std::array<Piece, kPiecesAtOnce> pieces;
   while (const size_t count = cursor.next(pieces)) {
-    for (const Piece& piece : std::span(pieces).first(count)) encode_piece(text, piece.begin, piece.length, ids);
+    const auto some = std::span<const Piece>(pieces).first(count);
+    if (!model_.neighbours()) {
+      encode_whole(text, some, ids);
+      continue;
+    }
+    for (const Piece& piece : some) encode_piece(text, piece.begin, piece.length, ids);
+  }
+}
+
+// Pieces that no neighbours cut further: first all are looked for, then what was found comes from memory.
+void Encoder::encode_whole(std::string_view text, std::span<const Piece> pieces, std::vector<int32_t>& ids) {
+  std::array<PieceKey, kPiecesAtOnce> keys;
+  std::array<size_t, kPiecesAtOnce> slots;
+  const WordTable& words = model_.words();
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    if (pieces[i].length > kMaxKeyBytes) continue;
+    keys[i] = PieceKey::of(text, pieces[i].begin, pieces[i].length);
+    slots[i] = words.first_slot(keys[i]);
+    words.prefetch(slots[i]);
+  }
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    const auto [begin, length] = pieces[i];
+    const int32_t id = length <= kMaxKeyBytes ? words.find_from(slots[i], keys[i]) : -1;
+    if (id >= 0) {
+      ids.push_back(id);
+    } else if (length <= kMaxKeyBytes) {
+      encode_key(text.substr(begin, length), keys[i], ids);
+    } else {
+      model_encoder().encode(text.substr(begin, length), ids, nullptr);
+    }
   }
 }
 
@@ -60,8 +91,13 @@ void Encoder::encode_part(std::string_view text, size_t position, size_t length,
   const PieceKey key = PieceKey::of(text, position, length);
   if (const int32_t id = model_.words().find(key); id >= 0) {
     ids.push_back(id);
-    return;
+  } else {
+    encode_key(text.substr(position, length), key, ids);
   }
+}
+
+// A piece that is not one token.
+void Encoder::encode_key(std::string_view piece, const PieceKey& key, std::vector<int32_t>& ids) {
   if (!cache_) cache_.emplace(expected_bytes_);
   const std::span<const int32_t> known = cache_->find(key);
   if (!known.empty()) {
@@ -69,7 +105,7 @@ void Encoder::encode_part(std::string_view text, size_t position, size_t length,
     return;
   }
   const size_t before = ids.size();
-  model_encoder().encode(text.substr(position, length), ids, nullptr);
+  model_encoder().encode(piece, ids, nullptr);
   cache_->insert(key, std::span(ids).subspan(before));
 }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -28,6 +29,8 @@ class Encoder {
 
  private:
   void encode_piece(std::string_view text, size_t position, size_t length, std::vector<int32_t>& ids);
+  void encode_whole(std::string_view text, std::span<const Piece> pieces, std::vector<int32_t>& ids);
+  void encode_key(std::string_view piece, const PieceKey& key, std::vector<int32_t>& ids);
   void encode_part(std::string_view text, size_t position, size_t length, std::vector<int32_t>& ids);
   PieceEncoder& model_encoder();
 

@@ -48,7 +48,7 @@ void add_model(Fields& fields, const WordPieceModel& model) {
   fields.add("wordpiece {} {} {}", model.prefix, model.unknown_id, model.max_characters);
 }
 
-void add_model(Fields& fields, const WordModel& model) { fields.add("words {}", model.unknown_id); }
+void add_model(Fields& fields, const WordModel& model) { fields.add("words {} {}", model.unknown_id, model.spaces); }
 
 }  // namespace
 

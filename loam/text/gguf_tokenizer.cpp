@@ -129,9 +129,9 @@ Tokenizer read_byte_level(const GgufVocab& vocab) {
   return make_tokenizer(std::move(model), vocab.source());
 }
 
-// The tokens of both kinds of SentencePiece.
+// The tokens of both kinds of SentencePiece. `prefix`: a space is put in front unless the file says otherwise.
 template <class Model>
-void take_tokens(const GgufVocab& vocab, Model& model) {
+void take_tokens(const GgufVocab& vocab, bool prefix, Model& model) {
   model.first_byte_id = -1;
   model.specials = read_specials(vocab);
   for (SpecialToken& special : model.specials) {
@@ -142,14 +142,14 @@ void take_tokens(const GgufVocab& vocab, Model& model) {
     model.tokens.push_back(control ? vocab.tokens[i] : with_plain_spaces(vocab.tokens[i]));
     if (vocab.type(i) == kByte && model.first_byte_id < 0) model.first_byte_id = static_cast<int32_t>(i);
   }
-  if (vocab.flag("add_space_prefix", true)) return;
+  if (vocab.flag("add_space_prefix", prefix)) return;
   model.space = {};
   model.decode.drop_first_space = false;
 }
 
 Tokenizer read_sentencepiece_bpe(const GgufVocab& vocab) {
   SpmModel model;
-  take_tokens(vocab, model);
+  take_tokens(vocab, true, model);
   for (const double score : vocab.scores()) model.scores.push_back(static_cast<float>(score));
   model.unknown_id = vocab.id("unknown_token_id", 0);
   model.bos_id = vocab.id("bos_token_id", 1);
@@ -160,7 +160,7 @@ Tokenizer read_sentencepiece_bpe(const GgufVocab& vocab) {
 
 Tokenizer read_unigram(const GgufVocab& vocab) {
   UnigramModel model;
-  take_tokens(vocab, model);
+  take_tokens(vocab, false, model);
   model.scores = vocab.scores();
   for (size_t i = 0; i < vocab.tokens.size(); ++i) {
     if (vocab.type(i) == kUnused) model.scores[i] = -std::numeric_limits<double>::infinity();
@@ -192,7 +192,10 @@ Tokenizer read_word_piece(const GgufVocab& vocab) {
                                                                 : vocab.tokens[i]);
   }
   model.unknown_id = vocab.id("unknown_token_id", 100);
-  model.normalizer = Normalizer({normal::Bert{}});
+  normal::Bert bert;
+  bert.lowercase = vocab.flag("normalizer.lowercase", true);
+  bert.strip_accents = vocab.flag("normalizer.strip_accents", bert.lowercase);
+  model.normalizer = Normalizer({bert});
   model.pretokenizer = Pretokenizer({{"\\s", SplitBehavior::kRemoved}, {std::string(kBertPunctuation)}});
   model.decode.drop_first_space = model.decode.clean_up = true;
   const int32_t cls = vocab.id("cls_token_id", vocab.id("bos_token_id", 101));

@@ -56,19 +56,25 @@ class WordTable {
     slots_.resize(size_t{1} << bits_);
   }
   // REQUIRES: not more words than the constructor was told.
-  void insert(const PieceKey& key, int32_t id) { slots_[find_slot(key)] = {key, id}; }
-  int32_t find(const PieceKey& key) const { return slots_[find_slot(key)].id; }  // -1 if it is not there
+  void insert(const PieceKey& key, int32_t id) {
+    size_t slot = first_slot(key);
+    while (slots_[slot].id >= 0 && slots_[slot].key != key) slot = (slot + 1) & (slots_.size() - 1);
+    slots_[slot] = {key, id};
+  }
+  int32_t find(const PieceKey& key) const { return find_from(first_slot(key), key); }  // -1 if it is not there
+  // The same in two steps, with other work between them while the table comes from memory.
+  size_t first_slot(const PieceKey& key) const { return key.hash() >> (64 - bits_); }
+  void prefetch(size_t slot) const { __builtin_prefetch(&slots_[slot]); }
+  int32_t find_from(size_t slot, const PieceKey& key) const {
+    while (slots_[slot].id >= 0 && slots_[slot].key != key) slot = (slot + 1) & (slots_.size() - 1);
+    return slots_[slot].id;
+  }
 
  private:
   struct Slot {
     PieceKey key;
     int32_t id = -1;
   };
-  size_t find_slot(const PieceKey& key) const {
-    size_t slot = key.hash() >> (64 - bits_);
-    while (slots_[slot].id >= 0 && slots_[slot].key != key) slot = (slot + 1) & (slots_.size() - 1);
-    return slot;
-  }
   int bits_ = 4;
   std::vector<Slot> slots_;
 };

@@ -14,7 +14,7 @@ Normalizer sentencepiece_normalizer(std::string charsmap, std::vector<std::strin
     replace(" {2,}", " ", true);
   }
   if (escape_spaces) replace(std::string(kSpaceMark), " ", false);
-  if (remove_extra_spaces) replace(" +\\z", "", true);
+  if (remove_extra_spaces) replace("(?<! ) ++\\z", "", true);  // each run of spaces is tried once
   return Normalizer(std::move(steps));
 }
 

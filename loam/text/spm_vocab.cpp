@@ -14,6 +14,10 @@ namespace {
 
 constexpr size_t kMaxTokenBytes = 1024;
 
+bool is_byte(const SpmModel& model, int64_t id) {
+  return model.first_byte_id >= 0 && id >= model.first_byte_id && id < model.first_byte_id + int64_t{256};
+}
+
 void check_model(const SpmModel& model) {
   const int64_t size = static_cast<int64_t>(model.tokens.size());
   const auto require = [](bool condition, const std::string& message) {
@@ -24,6 +28,7 @@ void check_model(const SpmModel& model) {
           fmt::format("{} tokens but {} scores", size, model.scores.size()));
   for (const int32_t id : {model.unknown_id, model.bos_id, model.eos_id}) {
     require(id >= -1 && id < size, fmt::format("control id {} of {} tokens", id, size));
+    require(!is_byte(model, id), fmt::format("the control token {} is a byte token", id));
   }
   for (int64_t i = 0; i < size; ++i) {
     require(!std::isnan(model.scores[i]), fmt::format("the score of token {} is not a number", i));
@@ -72,21 +77,24 @@ SpmVocab::SpmVocab(const SpmModel& model) : text_(model.tokens.size(), true) {
   model.lists_merges ? take_merges(model) : derive_merges(model);
 }
 
-// Their result is the token of the joined text.
 void SpmVocab::take_merges(const SpmModel& model) {
-  std::unordered_map<std::string_view, int32_t> ids;
-  for (size_t id = 0; id < model.tokens.size(); ++id) {
-    if (!model.tokens[id].empty()) ids.try_emplace(model.tokens[id], static_cast<int32_t>(id));
-  }
+  const auto require = [](bool condition, const std::string& message) {
+    if (!condition) fail(ErrorCode::kBadFormat, "SentencePiece vocabulary: {}", message);
+  };
+  require(model.merges.size() == model.merge_ids.size(),
+          fmt::format("{} merges but {} results", model.merges.size(), model.merge_ids.size()));
   const auto size = static_cast<int64_t>(model.tokens.size());
-  for (const auto& [left, right] : model.merges) {
-    if (left < 0 || left >= size || right < 0 || right >= size)
-      fail(ErrorCode::kBadFormat, "SentencePiece vocabulary: merge of {} and {} of {} tokens", left, right, size);
-    const auto made = ids.find(model.tokens[static_cast<size_t>(left)] + model.tokens[static_cast<size_t>(right)]);
-    const bool unknown = left == model.unknown_id || right == model.unknown_id;
-    if (made == ids.end() || unknown || made->second == model.unknown_id)
-      fail(ErrorCode::kBadFormat, "SentencePiece vocabulary: the merge of {} and {} makes no token", left, right);
-    merges_.push_back({left, right, made->second, static_cast<uint32_t>(merges_.size())});
+  for (size_t i = 0; i < model.merges.size(); ++i) {
+    const auto [left, right] = model.merges[i];
+    const int32_t made = model.merge_ids[i];
+    for (const int32_t id : {left, right, made}) {
+      require(id >= 0 && id < size, fmt::format("merge {} names the id {} of {} tokens", i, id, size));
+      require(id != model.unknown_id && !is_byte(model, id),
+              fmt::format("merge {} names the token {}, which is no text", i, id));
+    }
+    require(model.tokens[made] == model.tokens[left] + model.tokens[right],
+            fmt::format("merge {} of {} and {} does not make {}", i, left, right, made));
+    merges_.push_back({left, right, made, static_cast<uint32_t>(i)});
   }
 }
 

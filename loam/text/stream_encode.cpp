@@ -7,6 +7,8 @@
 namespace loam {
 
 struct StreamEncoder::State {
+  static constexpr size_t kNearBytes = 256;  // in front of a cut, enough for what a character becomes there
+
   State(const Tokenizer::State& of, const SpecialPolicy& policy, size_t hold)
       : tokenizer(of),
         added(of.added(policy)),
@@ -15,6 +17,7 @@ struct StreamEncoder::State {
         wait_until(hold) {
     for (const SpecialToken& s : of.specials) {
       if (!s.always && !policy.allows(s.text)) continue;
+      holds_spaces = holds_spaces || (s.normalized && s.text.find_first_of(" \t\n") != std::string::npos);
       // White space behind a token may belong to it, or stand where a space is put in front.
       inside_added.add_token(s.text);
       for (const char c : {' ', '\n'}) inside_added.add(s.text.back(), c);
@@ -24,11 +27,13 @@ struct StreamEncoder::State {
   void consume(bool final, std::vector<int32_t>& out);
   void consume_plain(bool final, std::vector<int32_t>& out);
   size_t last_cut() const;
+  bool is_cut(size_t cut) const;
 
   const Tokenizer::State& tokenizer;
   AddedTokens added;
   TextEncoder encoder;
   NeighbourSet inside_added;
+  bool holds_spaces = false;  // of a token that is looked for in normalized text
   std::string held;
   size_t hold_bytes;
   size_t wait_until;  // bytes held before the next attempt
@@ -48,19 +53,29 @@ void StreamEncoder::State::consume(bool final, std::vector<int32_t>& out) {
 // The last place where the text can be cut before white space: neither the normalizer nor the pre-tokenizer, nor any
 // token, reaches across. 0 if there is none.
 size_t StreamEncoder::State::last_cut() const {
-  const TokenizerRules& rules = *tokenizer.rules;
-  if (!rules.normalizer.cuts_before_spaces()) return 0;
-  const NeighbourSet* neighbours = tokenizer.pieces->neighbours();
-  const bool by_pieces = !rules.pretokenizer.splits().empty();
-  for (size_t cut = held.size(); cut-- > 1;) {
+  if (holds_spaces || !tokenizer.rules->normalizer.cuts_before_spaces()) return 0;
+  constexpr int kTries = 16;
+  int tries = 0;
+  for (size_t cut = held.size(); cut-- > 1 && tries < kTries;) {
     const char left = held[cut - 1], right = held[cut];
     if ((right != ' ' && right != '\n') || inside_added.contains(left, right)) continue;
     const CharKinds before = read_char(held, char_before(held, cut)).kinds;
     if (!(before & (kLetter | kMark | kNumber | kPunctuation | kSymbol))) continue;
-    if (by_pieces ? rules.pretokenizer.is_independent_cut(held, cut) : neighbours && !neighbours->contains(left, right))
-      return cut;
+    ++tries;
+    if (is_cut(cut)) return cut;
   }
   return 0;
+}
+
+// Judged by what the pre-tokenizer and the model see: normalized text.
+bool StreamEncoder::State::is_cut(size_t cut) const {
+  const TokenizerRules& rules = *tokenizer.rules;
+  std::string near = held.substr(cut > kNearBytes ? cut - kNearBytes : 0, std::min(cut, kNearBytes));
+  const std::string left = rules.normalizer.apply(near), right = rules.normalizer.apply(held.substr(cut, 1));
+  if (left.empty() || right.empty() || (read_char(left, char_before(left, left.size())).kinds & kSpace)) return false;
+  if (!rules.pretokenizer.splits().empty()) return rules.pretokenizer.is_independent_cut(left + right, left.size());
+  const NeighbourSet* neighbours = tokenizer.pieces->neighbours();
+  return neighbours && !neighbours->contains(left.back(), right.front());
 }
 
 void StreamEncoder::State::consume_plain(bool final, std::vector<int32_t>& out) {

@@ -8,11 +8,13 @@
 #include "loam/base/hash.h"
 #include "loam/base/parallel_for.h"
 #include "loam/base/utf8.h"
-#include "loam/text/spm_vocab.h"
+#include "loam/text/sentencepiece_rules.h"
 #include "loam/text/tokenizer_state.h"
 
 namespace loam {
 namespace {
+
+constexpr size_t kMaxSpecialBytes = 1024;
 
 bool has_id(const std::vector<SpecialToken>& specials, int32_t id) {
   return std::any_of(specials.begin(), specials.end(), [id](const SpecialToken& s) { return s.id == id; });
@@ -55,7 +57,7 @@ std::vector<std::string> bytes_of(const WordPieceModel& model) {
 }
 std::vector<std::string> bytes_of(const WordModel& model) {
   std::vector<std::string> bytes;
-  for (const std::string& token : model.tokens) bytes.push_back(token.empty() ? "" : " " + token);
+  for (const std::string& token : model.tokens) bytes.push_back(token.empty() || !model.spaces ? token : " " + token);
   return bytes;
 }
 
@@ -73,7 +75,11 @@ void check_specials(const TokenizerModel& model, const std::vector<SpecialToken>
   for (const SpecialToken& special : specials) {
     if (special.id < 0 || special.id >= size)
       fail(ErrorCode::kBadFormat, "tokenizer: special token id {} of {} tokens", special.id, size);
-    if (special.text.empty() || tokens[special.id] != special.text)
+    if (special.text.size() > kMaxSpecialBytes)
+      fail(ErrorCode::kBadFormat, "tokenizer: special token {} has {} bytes, more than {}", special.id,
+           special.text.size(), kMaxSpecialBytes);
+    if (special.text.empty() ||
+        (tokens[special.id] != special.text && tokens[special.id] != with_plain_spaces(special.text)))
       fail(ErrorCode::kBadFormat, "tokenizer: special token \"{}\" is not token {}", special.text, special.id);
   }
   for (const auto* items : {&rules_of(model).frame.single, &rules_of(model).frame.pair}) {
@@ -177,6 +183,11 @@ Tokenizer::State::State(TokenizerModel given)
   if (const auto* spm = std::get_if<SpmModel>(&model)) bos_id = spm->bos_id;
   const auto& single = rules->frame.single;
   if (!single.empty() && single[0].kind == SequenceTemplate::Item::Kind::kToken) bos_id = single[0].id;
+  std::vector<SpecialToken> controls;
+  for (const SpecialToken& s : specials) {
+    if (!s.always) controls.push_back(s);
+  }
+  control_only = SpecialMatcher(std::move(controls));
   added_none.emplace(ordinary_only(specials), *rules);
   added_all.emplace(specials, *rules);
   plain = !pieces->neighbours() && rules->normalizer.empty() && rules->space == SpaceRule() &&
@@ -213,6 +224,8 @@ bool Tokenizer::lossless() const {
   const auto drops = [](const Split& split) { return split.behavior == SplitBehavior::kRemoved; };
   const auto& splits = rules.pretokenizer.splits();
   const bool prefixed = rules.space.prefix != SpaceRule::Prefix::kNever;
+  const auto takes_spaces = [](const SpecialToken& s) { return s.always && (s.lstrip || s.rstrip); };
+  if (std::any_of(state_->specials.begin(), state_->specials.end(), takes_spaces)) return false;
   if (!rules.normalizer.empty() || std::any_of(splits.begin(), splits.end(), drops)) return false;
   if (rules.space.words) return false;
   if (prefixed && (rules.space.unless_space || !rules.decode.drop_first_space)) return false;
@@ -227,8 +240,9 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, const SpecialPolic
 
 void Tokenizer::encode(std::string_view text, const SpecialPolicy& policy, std::vector<int32_t>& out) const {
   std::optional<AddedTokens> own;
-  if (!policy.allows_none()) own.emplace(state_->added(policy));
-  TextEncoder encoder(*state_->rules, *state_->pieces, own ? *own : *state_->added_none, text.size());
+  if (!policy.allows_none() && !policy.allows_all()) own.emplace(state_->added(policy));
+  const AddedTokens& added = own ? *own : policy.allows_all() ? *state_->added_all : *state_->added_none;
+  TextEncoder encoder(*state_->rules, *state_->pieces, added, text.size());
   encoder.encode(text, Before::kStart, out, nullptr);
 }
 
@@ -240,7 +254,8 @@ Encoding Tokenizer::encode_with_ranges(std::string_view text, const SpecialPolic
   return encoding;
 }
 
-// Control tokens are looked for in the trusted ranges alone; what lies between them is one text after the other.
+// Control tokens are looked for in the trusted ranges alone, as they are written; what lies between them is one text
+// after the other.
 std::vector<int32_t> Tokenizer::encode(std::string_view text, std::span<const TextRange> trusted) const {
   std::vector<int32_t> ids;
   TextEncoder encoder(*state_->rules, *state_->pieces, *state_->added_none, text.size());
@@ -256,10 +271,9 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, std::span<const Te
     before_end = end;
     const std::string_view range = text.substr(0, end);
     for (size_t at = begin; at < end;) {
-      const SpecialMatcher::Found found = state_->added_all->given.find(range, at);
+      const SpecialMatcher::Found found = state_->control_only.find(range, at);
       if (found.length == 0) break;
       at = found.position + found.length;
-      if (!state_->control[found.id]) continue;
       encode_until(found.position);
       ids.push_back(found.id);
       from = at;

@@ -22,6 +22,7 @@ class SpecialPolicy {
   static SpecialPolicy only(std::vector<std::string> allowed) { return SpecialPolicy(false, std::move(allowed)); }
   bool allows(std::string_view token) const;
   bool allows_none() const { return !all_ && allowed_.empty(); }
+  bool allows_all() const { return all_; }
 
  private:
   SpecialPolicy(bool all, std::vector<std::string> allowed) : all_(all), allowed_(std::move(allowed)) {}
@@ -61,7 +62,9 @@ class Tokenizer {
   bool lossless() const;
 
   // Any bytes are accepted. Special tokens that `policy` allows match first, the longest one at a place. Time is linear
-  // in text for each piece up to a logarithm; no recursion.
+  // in text for each piece up to a logarithm; no recursion. Error{kInvalidArgument} only where the tokenizer itself
+  // sets a limit: a character that neither a token nor the unknown token covers, a regex that gives up, a normalizer
+  // that blows the text up.
   std::vector<int32_t> encode(std::string_view text, const SpecialPolicy& policy = SpecialPolicy::none()) const;
   void encode(std::string_view text, const SpecialPolicy& policy, std::vector<int32_t>& out) const;  // appends
   // Control tokens match only where they lie wholly inside one of the `trusted` ranges, and are ordinary text
@@ -107,8 +110,9 @@ class Tokenizer {
 // Ranges of bytes as ranges of characters (code points; a byte that is not valid UTF-8 counts as one).
 std::vector<TextRange> character_ranges(std::string_view text, std::span<const TextRange> byte_ranges);
 
-// Encodes a stream piece by piece with the ids of the whole text, in constant memory (but for a piece longer than the
-// buffer, which must be held).
+// Encodes a stream piece by piece with the ids of the whole text, in constant memory, but for a piece longer than the
+// buffer, which must be held. Text whose normalizer looks at its ends, or at more than one space (SentencePiece's
+// removal of extra spaces), and a Unigram model with sums in floats cannot be cut: all of it is held.
 class StreamEncoder {
  public:
   // `tokenizer` must outlive it. Ids come once `hold_bytes` of text wait.

@@ -155,14 +155,19 @@ int32_t ModelReader::find(const Vocab& vocab, std::string_view token) const {
   return found == vocab.end() ? -1 : found->second;
 }
 
+int64_t size_of(const Vocab& vocab) {
+  int64_t size = 0;
+  for (const auto& [token, id] : vocab) size = std::max<int64_t>(size, id + 1);
+  return size;
+}
+
 // By id; "" for an id that no token has.
 std::vector<std::string> ModelReader::read_tokens(const Vocab& vocab, const std::vector<SpecialToken>& added) const {
   check_added(file_, vocab, added);
-  int32_t size = 0;
-  for (const auto& [token, id] : vocab) size = std::max(size, id + 1);
-  for (const SpecialToken& token : added) size = std::max(size, token.id + 1);
+  int64_t size = size_of(vocab);
+  for (const SpecialToken& token : added) size = std::max<int64_t>(size, token.id + 1);
   std::vector<std::string> tokens(static_cast<size_t>(size));
-  for (const SpecialToken& token : added) tokens[static_cast<size_t>(token.id)] = token.text;
+  for (const SpecialToken& token : added) tokens[static_cast<size_t>(token.id)] = plain(token.text);
   for (const auto& [token, id] : vocab) {
     if (!tokens[static_cast<size_t>(id)].empty()) continue;
     if (rules_.space_marks && token.find(' ') != std::string::npos)
@@ -180,6 +185,12 @@ int32_t ModelReader::byte_tokens(const Vocab& vocab) const {
   return first;
 }
 
+int32_t control_token(const std::vector<SpecialToken>& added, std::string_view text) {
+  const auto found = std::find_if(added.begin(), added.end(),
+                                  [&](const SpecialToken& token) { return token.text == text && !token.always; });
+  return found == added.end() ? -1 : found->id;
+}
+
 SpmModel ModelReader::read_characters() const {
   SpmModel model;
   const BpeParts parts = read_parts();
@@ -190,8 +201,8 @@ SpmModel ModelReader::read_characters() const {
   model.space_marks = rules_.space_marks;
   const Json* unknown = file_.given(model_, "unk_token");
   model.unknown_id = unknown ? find(parts.vocab, file_.text(*unknown)) : -1;
-  model.bos_id = find(parts.vocab, "<s>");
-  model.eos_id = find(parts.vocab, "</s>");
+  model.bos_id = control_token(model.specials, "<s>");
+  model.eos_id = control_token(model.specials, "</s>");
   model.first_byte_id = byte_tokens(parts.vocab);
   model.fuse_unknown = file_.flag(model_, "fuse_unk", false);
   std::unordered_map<std::string_view, int32_t> ids(parts.vocab.begin(), parts.vocab.end());
@@ -199,6 +210,7 @@ SpmModel ModelReader::read_characters() const {
     if (!ids.contains(left) || !ids.contains(right) || !ids.contains(left + right))
       file_.refuse("the merge of \"{}\" and \"{}\" is not one of tokens", left, right);
     model.merges.emplace_back(ids.at(left), ids.at(right));
+    model.merge_ids.push_back(ids.at(left + right));
   }
   model.lists_merges = true;
   return model;
@@ -232,6 +244,7 @@ WordPieceModel ModelReader::read_word_piece() const {
   model.decode.drop_first_space = true;
   model.specials = read_added(vocab.size());
   model.tokens = read_tokens(vocab, model.specials);
+  model.own_tokens = size_of(vocab);
   if (const Json* prefix = file_.given(model_, "continuing_subword_prefix")) model.prefix = file_.text(*prefix);
   if (const Json* most = file_.given(model_, "max_input_chars_per_word")) model.max_characters = file_.number(*most);
   model.unknown_id = find(vocab, file_.text(file_.at(model_, "unk_token")));
@@ -242,9 +255,11 @@ WordModel ModelReader::read_words() const {
   WordModel model;
   const Vocab vocab = read_vocab(file_.at(model_, "vocab"), file_.source() + ": model.vocab");
   static_cast<TokenizerRules&>(model) = rules_.rules;
-  model.decode.drop_first_space = true;
+  // Without a decoder tokens are joined by spaces; Fuse joins them as they are.
+  model.spaces = model.decode.drop_first_space = !file_.given(file_.root(), "decoder");
   model.specials = read_added(vocab.size());
   model.tokens = read_tokens(vocab, model.specials);
+  model.own_tokens = size_of(vocab);
   model.unknown_id = find(vocab, file_.text(file_.at(model_, "unk_token")));
   return model;
 }

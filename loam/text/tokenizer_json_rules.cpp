@@ -147,6 +147,7 @@ NormalizerStep RulesReader::read_step(const Json& step) const {
 
 // Where spaces become U+2581, the step is left out and the mark becomes a space: all rules here see plain spaces.
 void RulesReader::read_normalizer() {
+  const Json* prepend = nullptr;
   for (const Json* step : file_.steps("normalizer", "normalizers")) {
     const std::string& type = file_.type_of(*step);
     if (type == "Replace") {
@@ -158,12 +159,15 @@ void RulesReader::read_normalizer() {
       }
     }
     if (type == "Prepend" && file_.text(file_.at(*step, "prepend")) == kSpaceMark) {
-      out_.rules.space = {SpaceRule::Prefix::kEach, false};
+      prepend = step;
       continue;
     }
     if (out_.space_marks) refuse_step("normalizer", *step);
     normalizer_.push_back(read_step(*step));
   }
+  if (!prepend) return;
+  if (!out_.space_marks) refuse_step("normalizer", *prepend);
+  out_.rules.space.prefix = SpaceRule::Prefix::kEach;
 }
 
 Split RulesReader::read_split(const Json& step) const {

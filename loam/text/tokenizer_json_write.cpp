@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "loam/base/base64.h"
 #include "loam/text/bpe_parts.h"
@@ -77,7 +78,7 @@ Json step_json(const normal::Precompiled& s) {
 
 // What becomes of spaces: a step of the normalizer, or a pre-tokenizer where the rules need that one.
 bool needs_metaspace(const TokenizerRules& rules) {
-  return rules.space.prefix == SpaceRule::Prefix::kFirst || rules.space.unless_space ||
+  return rules.space.unless_space ||
          rules.pretokenizer.splits() == std::vector<Split>{{" ", SplitBehavior::kMergedWithNext}};
 }
 
@@ -85,7 +86,7 @@ const normal::Replace kMarkToSpace{std::string(kSpaceMark), " "}, kSpaceToMark{"
 
 Json normalizer_json(const TokenizerRules& rules, bool space_marks) {
   Json::Array steps;
-  const bool prepends = space_marks && !needs_metaspace(rules) && rules.space.prefix == SpaceRule::Prefix::kEach;
+  const bool prepends = space_marks && !needs_metaspace(rules) && rules.space.prefix != SpaceRule::Prefix::kNever;
   if (prepends) steps.push_back(step_json(normal::Prepend{std::string(kSpaceMark)}));
   bool replaced = !space_marks || needs_metaspace(rules);
   for (const NormalizerStep& step : rules.normalizer.steps()) {
@@ -240,9 +241,10 @@ Json to_json(const BpeModel& model) {
 
 template <class Model>
 std::string written_token(const Model& model, size_t id) {
-  const auto same = [id](const SpecialToken& s) { return s.id == static_cast<int32_t>(id); };
-  const bool special = std::any_of(model.specials.begin(), model.specials.end(), same);
-  return model.space_marks && !special ? with_space_marks(model.tokens[id]) : model.tokens[id];
+  for (const SpecialToken& special : model.specials) {
+    if (special.id == static_cast<int32_t>(id)) return special.text;
+  }
+  return model.space_marks ? with_space_marks(model.tokens[id]) : model.tokens[id];
 }
 
 template <class Model>
@@ -266,7 +268,7 @@ Json to_json(const SpmModel& model) {
   const SpmVocab derived(model);
   for (const SpmMerge& m : derived.merges()) merges.push_back(merge_json(tokens[m.left], tokens[m.right]));
   std::vector<SpecialToken> specials = model.specials;
-  for (const int32_t id : model.user_defined) specials.push_back({model.tokens[static_cast<size_t>(id)], id, true});
+  for (const int32_t id : model.user_defined) specials.push_back({tokens[static_cast<size_t>(id)], id, true});
   for (const int32_t id : {model.unknown_id, model.bos_id, model.eos_id}) {
     const auto same = [id](const SpecialToken& s) { return s.id == id; };
     if (id >= 0 && std::none_of(specials.begin(), specials.end(), same)) specials.push_back({tokens[id], id});
@@ -282,8 +284,10 @@ Json to_json(const SpmModel& model) {
 
 Json to_json(const UnigramModel& model) {
   Json::Array vocab;
-  for (size_t id = 0; id < model.scores.size(); ++id)
+  for (size_t id = 0; id < model.scores.size(); ++id) {
+    LOAM_CHECK(std::isfinite(model.scores[id]), "tokenizer.json cannot hold the unused piece {}", id);
     vocab.push_back(Json::Array{written_token(model, id), model.scores[id]});
+  }
   Json unigram = object({{"type", "Unigram"},
                          {"unk_id", model.unknown_id >= 0 ? Json(model.unknown_id) : Json(nullptr)},
                          {"vocab", std::move(vocab)},
@@ -293,10 +297,13 @@ Json to_json(const UnigramModel& model) {
                    sentencepiece_decoder(model), std::move(unigram));
 }
 
-Json vocab_object(const std::vector<std::string>& tokens) {
+template <class Model>
+Json vocab_object(const Model& model) {
+  const std::vector<std::string>& tokens = model.tokens;
   Json::Object vocab;
   for (size_t id = 0; id < tokens.size(); ++id) {
-    if (!tokens[id].empty()) vocab.emplace_back(tokens[id], static_cast<int64_t>(id));
+    const bool own = model.own_tokens < 0 || id < static_cast<size_t>(model.own_tokens);
+    if (own && !tokens[id].empty()) vocab.emplace_back(tokens[id], static_cast<int64_t>(id));
   }
   return vocab;
 }
@@ -306,17 +313,18 @@ Json to_json(const WordPieceModel& model) {
                             {"unk_token", model.tokens[model.unknown_id]},
                             {"continuing_subword_prefix", model.prefix},
                             {"max_input_chars_per_word", model.max_characters},
-                            {"vocab", vocab_object(model.tokens)}});
+                            {"vocab", vocab_object(model)}});
   Json decoder = object({{"type", "WordPiece"}, {"prefix", model.prefix}, {"cleanup", model.decode.clean_up}});
   return file_json(added_tokens(model.specials), normalizer_json(model, false), text_pretokenizer_json(model, false),
                    TemplateWriter(model.tokens).write(model.frame), std::move(decoder), std::move(word_piece));
 }
 
 Json to_json(const WordModel& model) {
-  Json words = object(
-      {{"type", "WordLevel"}, {"vocab", vocab_object(model.tokens)}, {"unk_token", model.tokens[model.unknown_id]}});
+  Json words =
+      object({{"type", "WordLevel"}, {"vocab", vocab_object(model)}, {"unk_token", model.tokens[model.unknown_id]}});
   return file_json(added_tokens(model.specials), normalizer_json(model, false), text_pretokenizer_json(model, false),
-                   TemplateWriter(model.tokens).write(model.frame), nullptr, std::move(words));
+                   TemplateWriter(model.tokens).write(model.frame),
+                   model.spaces ? Json(nullptr) : object({{"type", "Fuse"}}), std::move(words));
 }
 
 }  // namespace

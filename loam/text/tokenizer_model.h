@@ -98,8 +98,9 @@ struct SpmModel : TokenizerRules {
   std::vector<std::string>
       tokens;  // by id, with a plain space where SentencePiece writes U+2581; byte tokens as their text "<0x0A>"
   std::vector<float> scores;
-  bool lists_merges = false;  // `merges`, by rank, take the place of the scores
+  bool lists_merges = false;  // `merges`, by rank, with the tokens that they make, take the place of the scores
   std::vector<Merge> merges;
+  std::vector<int32_t> merge_ids;
   int32_t unknown_id = 0, bos_id = 1, eos_id = 2;
   int32_t first_byte_id = 3;          // of 256 byte tokens in a row; -1 without byte fallback
   bool fuse_unknown = true;           // unknown characters that follow each other are one token
@@ -128,12 +129,15 @@ struct WordPieceModel : TokenizerRules {
   std::string prefix = "##";        // of tokens that continue a word
   int32_t unknown_id = 0;
   int64_t max_characters = 100;  // of a piece
+  int64_t own_tokens = -1;       // the tokens behind so many are added tokens, never made from text; -1: there are none
 };
 
 // Whole pieces only: words, or characters.
 struct WordModel : TokenizerRules {
   std::vector<std::string> tokens;
   int32_t unknown_id = 0;
+  int64_t own_tokens = -1;  // as in WordPieceModel
+  bool spaces = true;       // decoding puts a space in front of each token
 };
 
 using TokenizerModel = std::variant<BpeModel, SpmModel, UnigramModel, WordPieceModel, WordModel>;

@@ -31,6 +31,7 @@ struct Tokenizer::State {
   int32_t bos_id = -1;
   std::unique_ptr<PieceModel> pieces;
   std::optional<AddedTokens> added_none, added_all;
+  SpecialMatcher control_only{{}};
   NeighbourSet inside_added;  // of the tokens that are always matched
   // Nothing happens to text but added tokens and pieces: no normalizer, no space in front, no cuts inside pieces.
   bool plain = false;

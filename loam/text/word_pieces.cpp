@@ -1,4 +1,5 @@
 // WordPiece, and whole words, on one piece.
+#include <algorithm>
 
 #include "loam/base/error.h"
 #include "loam/base/utf8.h"
@@ -7,6 +8,8 @@
 
 namespace loam {
 namespace {
+
+constexpr size_t kMaxTokenBytes = 1024;
 
 using Entries = std::vector<std::pair<std::string_view, int32_t>>;
 
@@ -17,11 +20,18 @@ void check_words(size_t size, int32_t unknown_id) {
 }
 
 // Control tokens are never made from text.
-Entries text_tokens(const std::vector<std::string>& tokens, const std::vector<SpecialToken>& specials) {
+template <class Model>
+Entries text_tokens(const Model& model) {
+  const std::vector<std::string>& tokens = model.tokens;
   std::vector<bool> control(tokens.size(), false);
-  for (const SpecialToken& special : specials) control[static_cast<size_t>(special.id)] = true;
+  for (const SpecialToken& special : model.specials) control[static_cast<size_t>(special.id)] = !special.always;
+  const size_t own =
+      model.own_tokens < 0 ? tokens.size() : std::min(tokens.size(), static_cast<size_t>(model.own_tokens));
   Entries entries;
-  for (size_t i = 0; i < tokens.size(); ++i) {
+  for (size_t i = 0; i < own; ++i) {
+    if (tokens[i].size() > kMaxTokenBytes)
+      fail(ErrorCode::kBadFormat, "vocabulary of words: token {} has {} bytes, more than {}", i, tokens[i].size(),
+           kMaxTokenBytes);
     if (!control[i]) entries.emplace_back(tokens[i], static_cast<int32_t>(i));
   }
   return entries;
@@ -139,13 +149,13 @@ std::unique_ptr<PieceModel> make_piece_model(const WordPieceModel& model) {
   check_words(model.tokens.size(), model.unknown_id);
   if (model.max_characters < 1)
     fail(ErrorCode::kBadFormat, "vocabulary of words: at most {} characters in a word", model.max_characters);
-  const Entries tokens = text_tokens(model.tokens, model.specials);
+  const Entries tokens = text_tokens(model);
   return std::make_unique<WordPieces>(tokens, continuing(tokens, model.prefix), model.unknown_id, model.max_characters);
 }
 
 std::unique_ptr<PieceModel> make_piece_model(const WordModel& model) {
   check_words(model.tokens.size(), model.unknown_id);
-  return std::make_unique<WholeWords>(text_tokens(model.tokens, model.specials), model.unknown_id);
+  return std::make_unique<WholeWords>(text_tokens(model), model.unknown_id);
 }
 
 }  // namespace loam

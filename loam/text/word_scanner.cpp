@@ -4,8 +4,33 @@
 #include "loam/text/matcher.h"
 #include "loam/text/patterns.h"
 
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
+#include <bit>
+
 namespace loam {
 namespace {
+
+constexpr size_t kBytesAtOnce = 16;
+
+// Bit i: byte i of kBytesAtOnce is an ASCII letter; with `lower` a small one.
+inline uint32_t ascii_letters(const char* bytes, bool lower) {
+#ifdef __SSE2__
+  const __m128i v = _mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes));
+  const __m128i any_case = lower ? v : _mm_or_si128(v, _mm_set1_epi8(0x20));
+  const __m128i index = _mm_sub_epi8(any_case, _mm_set1_epi8('a'));
+  return static_cast<uint32_t>(_mm_movemask_epi8(_mm_cmpeq_epi8(_mm_min_epu8(index, _mm_set1_epi8(25)), index)));
+#else
+  uint32_t bits = 0;
+  for (size_t i = 0; i < kBytesAtOnce; ++i) {
+    const CharKinds kinds = kKindsOfByte[static_cast<unsigned char>(bytes[i])];
+    bits |= static_cast<uint32_t>((kinds & (lower ? kLower : kLetter)) != 0) << i;
+  }
+  return bits;
+#endif
+}
 
 enum class Words {
   kLetters,    // \p{L}+
@@ -173,7 +198,27 @@ class WordScanner final : public Matcher {
     return run.given_end(text, position);
   }
 
+  // The commonest piece: up to 15 ASCII letters, a space in front or not, that end before another ASCII character; in
+  // runs by case all but the first are small. kNone for any other.
+  static size_t ascii_word_end(std::string_view text, size_t position) {
+    if constexpr (R.words == Words::kPhrases) return kNone;
+    const size_t begin = position + (text[position] == ' ');
+    if (begin + kBytesAtOnce > text.size()) return kNone;
+    const char* bytes = text.data() + begin;
+    const uint32_t others = ~ascii_letters(bytes, false) & 0xFFFF;
+    if ((others & 1) || others == 0) return kNone;
+    const int length = std::countr_zero(others);
+    const char next = bytes[length];
+    if (static_cast<unsigned char>(next) >= 128) return kNone;
+    if constexpr (R.words == Words::kCaseRuns) {
+      const uint32_t small = ascii_letters(bytes, true) | 1, run = (1u << length) - 1;
+      if (length < 2 || (small & run) != run || next == '\'') return kNone;
+    }
+    return begin + static_cast<size_t>(length);
+  }
+
   static size_t piece_end(std::string_view text, size_t position) {
+    if (const size_t end = ascii_word_end(text, position); end != kNone) return end;
     const KnownChar first = read_char(text, position);
     if (R.han_apart && (first.kinds & kHan)) return run_end(text, position, kHan);
     if (R.contractions == Contractions::kOwnPiece || R.contractions == Contractions::kOwnPieceAnyCase) {

@@ -1,6 +1,8 @@
 // Whole tokenizers beside the library `tokenizers`: make_pipeline_fixture.py says what is in the fixture.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "loam/base/utf8.h"
 #include "loam/text/tokenizer_files.h"
 #include "tests/harness/expect_error.h"
@@ -103,6 +105,133 @@ TEST(TokenizerPipelines, BatchesGiveTheIdsOfEachText) {
       for (size_t i = 0; i < texts.size(); ++i) EXPECT_EQ(all[i], tokenizer.encode(texts[i], SpecialPolicy::all()));
     }
   }
+}
+
+TEST(TokenizerPipelines, RangesEqualThoseOfTokenizers) {
+  for (const Json& form : forms().as_array()) {
+    const std::string& name = form.at("name").as_string();
+    const Tokenizer tokenizer = open(form);
+    for (const Json& item : form.at("cases").as_array()) {
+      const std::string& text = item.as_array()[0].as_string();
+      const Encoding encoding = tokenizer.encode_with_ranges(text, SpecialPolicy::all());
+      ASSERT_EQ(encoding.ids, testing::ids_of(item.as_array()[1])) << name;
+      ASSERT_EQ(encoding.ranges.size(), encoding.ids.size()) << name;
+      const std::vector<TextRange> ranges = character_ranges(text, encoding.ranges);
+      for (size_t i = 0; i < ranges.size(); ++i) {
+        const Json::Array& wanted = item.as_array()[2].as_array()[i].as_array();
+        EXPECT_EQ(static_cast<int64_t>(ranges[i].begin), wanted[0].as_int()) << name << item.as_array()[0].dump() << i;
+        EXPECT_EQ(static_cast<int64_t>(ranges[i].end), wanted[1].as_int()) << name << item.as_array()[0].dump() << i;
+      }
+    }
+  }
+}
+
+// The ranges of a byte-level tokenizer cut its text into what the tokens say.
+TEST(TokenizerPipelines, RangesCutTheText) {
+  const Tokenizer tokenizer = open(forms().as_array()[0]);
+  for (const Json& item : forms().as_array()[0].at("cases").as_array()) {
+    const std::string text = item.as_array()[0].as_string() + "\xff";
+    const Encoding encoding = tokenizer.encode_with_ranges(text);
+    size_t end = 0;
+    for (size_t i = 0; i < encoding.ids.size(); ++i) {
+      const auto [begin, next] = encoding.ranges[i];
+      EXPECT_EQ(begin, end);
+      EXPECT_EQ(text.substr(begin, next - begin), tokenizer.token_bytes(encoding.ids[i]));
+      end = next;
+    }
+    EXPECT_EQ(end, text.size());
+  }
+}
+
+TEST(TokenizerPipelines, ControlTokensOnlyWhereTheTextIsTrusted) {
+  const Tokenizer tokenizer = open(forms().as_array()[0]);
+  const int32_t begin = tokenizer.special_id("<s>"), end = tokenizer.special_id("</s>");
+  const auto joined = [](std::initializer_list<Ids> parts) {
+    Ids all;
+    for (const Ids& part : parts) all.insert(all.end(), part.begin(), part.end());
+    return all;
+  };
+  const auto encode = [&](std::string_view text, std::vector<TextRange> trusted) {
+    return tokenizer.encode(text, std::span<const TextRange>(trusted));
+  };
+  const std::string user = " the </s> <s>cat", text = "<s>" + user + "</s>";
+  const size_t close = text.size() - 4;
+  EXPECT_EQ(encode(text, {{0, 3}, {close, text.size()}}), joined({{begin}, tokenizer.encode(user), {end}}));
+  EXPECT_EQ(encode(text, {{0, text.size()}}), tokenizer.encode(text, SpecialPolicy::all()));
+  EXPECT_EQ(encode(text, {}), tokenizer.encode(text));
+  // A token that reaches out of the range is none.
+  EXPECT_EQ(encode(text, {{0, 2}, {2, 3}, {close + 1, text.size()}}), tokenizer.encode(text));
+  // Ordinary text is not cut where a range ends.
+  EXPECT_EQ(encode("the cat sat", {{0, 2}, {5, 6}}), tokenizer.encode("the cat sat"));
+  EXPECT_EQ(encode("a<s>b", {{1, 4}}), joined({tokenizer.encode("a"), {begin}, tokenizer.encode("b")}));
+  EXPECT_LOAM_ERROR(encode("abc", {{2, 3}, {0, 1}}), ErrorCode::kInvalidArgument, "trusted range");
+  EXPECT_LOAM_ERROR(encode("abc", {{0, 4}}), ErrorCode::kInvalidArgument, "trusted range");
+  EXPECT_LOAM_ERROR(encode("abc", {{2, 1}}), ErrorCode::kInvalidArgument, "trusted range");
+}
+
+// A form of the fixture with one place changed.
+template <class Change>
+Tokenizer changed(size_t form, Change&& change) {
+  Json file = forms().as_array()[form].at("file");
+  change(file);
+  return parse_tokenizer_json(file.dump(), "changed");
+}
+
+Json added(int64_t id, const std::string& text, bool special, bool normalized, bool single_word = false) {
+  return Json::Object{{"id", id},        {"content", text},          {"single_word", single_word}, {"lstrip", false},
+                      {"rstrip", false}, {"normalized", normalized}, {"special", special}};
+}
+
+constexpr size_t kByteLevel = 0, kLlama2 = 5, kBert = 13;
+
+TEST(TokenizerPipelines, ByteTokensNeitherMergeNorStandForTheUnknown) {
+  const auto refused = [](auto&& change, const std::string& part) {
+    EXPECT_LOAM_ERROR(changed(kLlama2, change), ErrorCode::kBadFormat, part);
+  };
+  refused([](Json& f) { f["model"]["unk_token"] = "<0xC3>"; }, "is a byte token");
+  refused(
+      [](Json& f) {
+        f["model"]["vocab"]["<0x41><0x42>"] = 5000;
+        f["model"]["merges"].push_back(Json::Array{"<0x41>", "<0x42>"});
+      },
+      "which is no text");
+}
+
+TEST(TokenizerPipelines, NormalizedControlTokensAreTrustedToo) {
+  const Tokenizer tokenizer =
+      changed(kByteLevel, [](Json& f) { f["added_tokens"].push_back(added(700, "<|go|>", true, true)); });
+  const std::vector<TextRange> whole = {{0, 6}}, none;
+  EXPECT_EQ(tokenizer.encode("<|go|>", std::span<const TextRange>(whole)), Ids{700});
+  EXPECT_EQ(tokenizer.encode("<|go|>", std::span<const TextRange>(none)), tokenizer.encode("<|go|>"));
+  EXPECT_EQ(std::count(tokenizer.encode("<|go|>").begin(), tokenizer.encode("<|go|>").end(), 700), 0);
+}
+
+// What a normalizer makes of the text decides where a stream may be cut.
+TEST(TokenizerPipelines, StreamsAreCutByNormalizedText) {
+  const auto same_in_parts = [](const Tokenizer& tokenizer, const std::string& text) {
+    StreamEncoder encoder(tokenizer, SpecialPolicy::none(), 1);
+    Ids ids;
+    for (const char c : text) encoder.push({&c, 1}, ids);
+    encoder.finish(ids);
+    EXPECT_EQ(ids, tokenizer.encode(text)) << text;
+  };
+  const Tokenizer lower = changed(kByteLevel, [](Json& f) { f["normalizer"] = Json::Object{{"type", "Lowercase"}}; });
+  same_in_parts(lower, "a XX YY b xx yy XX yy");
+  EXPECT_GT(lower.encode("XX YY").size(), 0u);
+  const Tokenizer underscore = changed(kByteLevel, [](Json& f) {
+    f["normalizer"] = Json::Object{{"type", "Replace"}, {"pattern", Json::Object{{"String", "_"}}}, {"content", " "}};
+  });
+  same_in_parts(underscore, "x_  b x_ b _ _  c");
+}
+
+// An added word that is in the vocabulary as well can begin a longer word.
+TEST(TokenizerPipelines, AddedWordsStayInTheVocabulary) {
+  const auto with_words = [](Json& f) {
+    f["model"]["vocab"]["qz"] = 500;
+    f["model"]["vocab"]["##v"] = 501;
+    f["added_tokens"].push_back(added(500, "qz", false, false, true));
+  };
+  EXPECT_EQ(changed(kBert, with_words).encode("qzv"), (Ids{500, 501}));
 }
 
 }  // namespace
