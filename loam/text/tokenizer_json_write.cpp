@@ -249,7 +249,10 @@ std::string written_token(const Model& model, size_t id) {
 
 template <class Model>
 Json sentencepiece_decoder(const Model& model) {
-  if (!model.space_marks) return nullptr;
+  if (!model.space_marks) {
+    if (model.first_byte_id < 0) return nullptr;
+    return sequence("decoders", {object({{"type", "ByteFallback"}}), object({{"type", "Fuse"}})});
+  }
   if (needs_metaspace(model)) return metaspace(model.space, !model.pretokenizer.splits().empty(), true);
   Json::Array steps{step_json(kMarkToSpace), object({{"type", "ByteFallback"}}), object({{"type", "Fuse"}})};
   if (model.decode.drop_first_space)

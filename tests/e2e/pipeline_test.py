@@ -35,6 +35,7 @@ class Pipeline(ProgramTest):
         summary = self.train(20, None, "--sample-every", "10")
         self.assertEqual((summary["steps"], summary["interrupted"]), (20, False))
         self.check_tokenizer()
+        self.check_kinds()
         self.check_data()
         self.check_run(summary)
         self.check_generate()
@@ -63,6 +64,25 @@ class Pipeline(ProgramTest):
                                        stdin=b"<|endoftext|>").split(), [str(VOCABULARY - 1).encode()])
         decoded = self.json_of("tokenizer", "decode", "--tokenizer", self.tokenizer, stdin=b"104 105")
         self.assertEqual((decoded["tokens"], decoded["bytes"], decoded["text"]), (2, 2, "hi"))
+
+    def check_kinds(self):
+        text = self.root / "kinds.txt"
+        text.write_text("the cat ate the hat, naïve 東京 the end\n" * 20, encoding="utf-8")
+        sizes = {"bpe": 280, "byte": 257, "char": 280, "word": 280}
+        for kind in sizes:
+            report = self.json_of("tokenizer", "train", "--input", text, "--vocab-size", "280", "--type", kind, "--out", self.root / kind,
+                                  "--held-out", text)
+            self.assertGreaterEqual(report["held_out_bytes_per_token"], 1)
+            ids = self.succeeds("tokenizer", "encode", "--tokenizer", self.root / kind, text)
+            self.assertEqual(self.succeeds("tokenizer", "decode", "--tokenizer", self.root / kind, stdin=ids), text.read_bytes(), kind)
+        rows = self.json_lines_of("tokenizer", "compare", "--json", *(self.root / kind for kind in sizes), text)
+        self.assertEqual([row["tokenizer"] for row in rows], [str(self.root / kind) for kind in sizes])
+        by_kind = dict(zip(sizes, rows))
+        content = text.read_text(encoding="utf-8")
+        self.assertEqual(by_kind["byte"]["tokens"], len(content.encode()))
+        self.assertEqual(by_kind["char"]["tokens"], len(content))
+        self.assertLess(by_kind["word"]["tokens"], by_kind["bpe"]["tokens"] + 1)
+        self.assertEqual([row["lossless"] for row in rows], [True, True, True, False])
 
     def check_data(self):
         texts = [d["text"] for d in documents()]

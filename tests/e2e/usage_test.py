@@ -72,7 +72,7 @@ class Usage(ProgramTest):
             ([*train, "--dtype", "f17"], ["--dtype f17"]), ([*train, "--set", "optimizer.lrr=1"], ["--set optimizer.lrr=1", "optimizer.lr"]),
             ([*train, "--set", "steps"], ["--set steps"]), ([*train, "--set", "steps=99999999999999999999"], ["--set steps"]),
             (train[:5], ["--out"]), ([*learn, "--vocab-size", "3"], ["--vocab-size 3"]),
-            ([*learn, "--vocab-size", "99999999999999999999"], ["--vocab-size"]), ([*learn, "--type", "word"], ["--type"]),
+            ([*learn, "--vocab-size", "99999999999999999999"], ["--vocab-size"]), ([*learn, "--type", "words"], ["--type"]),
             ([*learn, "--pattern", "foo"], ["--pattern foo"]), ([*learn, "--special", "a", "--special", "a"], ["--special a"]),
             ([*shards, "--val-fraction", "2"], ["--val-fraction 2"]), ([*shards, "--limit", "-1"], ["--limit -1"]),
             (["config", "explain", "optimizer.lrr"], ["optimizer.lr"]),

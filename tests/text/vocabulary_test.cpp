@@ -364,11 +364,14 @@ TEST(GgufTokenizer, SentencePieceOfBothKinds) {
     write_file_atomic(directory / "a.gguf", bytes.file());
     return load_gguf_tokenizer(directory / "a.gguf");
   };
-  const Tokenizer unigram = load(GgufBytes(file).add("tokenizer.ggml.model", "t5"));
+  // llama.cpp puts a space in front of a Unigram model's text only where the file says so.
+  EXPECT_EQ(load(GgufBytes(file).add("tokenizer.ggml.model", "t5")).encode("a a"), (Ids{4, 3}));
+  GgufBytes t5 = file;
+  t5.add("tokenizer.ggml.model", "t5").add("tokenizer.ggml.add_space_prefix", 7, "\1");
+  const Tokenizer unigram = load(t5);
   EXPECT_EQ(unigram.encode("a<x>aa b"), (Ids{3, 5, 3, 4, 2, 0}));  // b is unused
   EXPECT_EQ(unigram.frame(Ids{3}), (Ids{3, 1}));
-  const Tokenizer extra =
-      load(GgufBytes(file).add("tokenizer.ggml.model", "t5").add("tokenizer.ggml.remove_extra_whitespaces", 7, "\1"));
+  const Tokenizer extra = load(GgufBytes(t5).add("tokenizer.ggml.remove_extra_whitespaces", 7, "\1"));
   EXPECT_EQ(extra.encode("  a   a  "), (Ids{3, 3}));
   file.add("tokenizer.ggml.bos_token_id", GgufBytes::kU32, bytes_of<uint32_t>(0xFFFFFFFF));
   const Tokenizer bpe = load(GgufBytes(file).add("tokenizer.ggml.model", "llama"));
