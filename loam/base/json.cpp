@@ -306,7 +306,7 @@ int64_t Json::as_int() const {
   if (is_int()) return std::get<int64_t>(value_);
   if (!is_number()) wrong_kind("an integer", *this);
   const double value = std::get<double>(value_);
-  if (!(std::abs(value) < 0x1p53) || value != std::trunc(value)) {
+  if (!(std::abs(value) <= 0x1p53) || value != std::trunc(value)) {
     fail(ErrorCode::kBadFormat, "expected an integer, found {}", value);
   }
   return static_cast<int64_t>(value);
