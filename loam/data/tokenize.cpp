@@ -60,6 +60,7 @@ std::vector<Path> without_files_below(std::vector<Path> inputs, const Path& dire
     const Path path = std::filesystem::canonical(input, error);
     return !error && std::mismatch(whole.begin(), whole.end(), path.begin(), path.end()).first == whole.end();
   });
+  LOAM_CHECK(!inputs.empty(), "tokenize: all inputs lie in the output directory {}", directory.string());
   return inputs;
 }
 
