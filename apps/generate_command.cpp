@@ -26,6 +26,9 @@ struct Options {
 };
 
 void check(const Options& o) {
+  std::error_code same;
+  if (!o.out.empty() && !o.input.empty() && std::filesystem::equivalent(o.out, o.input, same))
+    throw UsageError("--out " + o.out + ": is the --input");
   if (o.prompt.has_value() == !o.input.empty()) throw UsageError("give either --prompt or --input");
   for (const std::string& stop : o.request.stops) {
     if (stop.empty()) throw UsageError("--stop: the string is empty");
@@ -42,14 +45,13 @@ void log_timing(const GenerateStats& stats, size_t replies) {
            stats.new_tokens, decoded > 0 ? fmt::format(" at {:.1f} tok/s", decoded / stats.decode_seconds) : "");
 }
 
-// One JSON object a line for each reply; `timing` goes into each of them.
+// One JSON object a line for each reply.
 template <class Write>
 void write_records(const std::vector<Prompt>& prompts, const std::vector<TextResult>& results, int64_t num,
-                   const GenerateStats* timing, Write&& write) {
+                   Write&& write) {
   for (size_t i = 0; i < results.size(); ++i) {
     const auto number = static_cast<int64_t>(i);
     Json record = describe_reply(results[i], prompts[static_cast<size_t>(number / num)], number % num);
-    if (timing) record["timing"] = describe_timing(*timing);
     write(record.dump() + "\n");
   }
 }
@@ -69,11 +71,11 @@ void write_batch(const Options& o, const CommonFlags& flags, const ExecContext& 
       ctx, model, tokenizer, requests, o.engine, [&](size_t, const std::string&) { progress.advance(1); }, &stats);
   progress.finish();
   if (!file) {
-    write_records(prompts, results, o.num, nullptr, write_output);
+    write_records(prompts, results, o.num, write_output);
     flush_output();
   } else {
     if (interrupted()) fail(ErrorCode::kInterrupted, "interrupted: {} is not written", o.out);
-    write_records(prompts, results, o.num, nullptr, [&](const std::string& line) { file->write(line); });
+    write_records(prompts, results, o.num, [&](const std::string& line) { file->write(line); });
     file->commit();
   }
   if (file && flags.json) {
@@ -85,30 +87,60 @@ void write_batch(const Options& o, const CommonFlags& flags, const ExecContext& 
   log_timing(stats, results.size());
 }
 
-// The replies to --prompt on stdout: one as it comes, several one after the other, or as JSON.
-void print_replies(const Options& o, const CommonFlags& flags, const ExecContext& ctx, const Model& model,
-                   const Tokenizer& tokenizer) {
-  const std::vector<Prompt> prompts = {{*o.prompt, {}, "--prompt"}};
-  const auto requests = make_requests(prompts, o.request, o.num, tokenizer, model.config());
-  const bool stream = o.num == 1 && !flags.json;
-  std::string waiting = stream ? *o.prompt : "";  // shown once the request has proved good
+void add_stats(GenerateStats& sum, const GenerateStats& more) {
+  sum.prompt_tokens += more.prompt_tokens;
+  sum.new_tokens += more.new_tokens;
+  sum.prefill_seconds += more.prefill_seconds;
+  sum.decode_seconds += more.decode_seconds;
+}
+
+// One reply to --prompt, as it comes.
+GenerateStats stream_reply(const Options& o, const ExecContext& ctx, const Model& model, const Tokenizer& tokenizer,
+                           const std::vector<TextRequest>& requests) {
+  std::string waiting = *o.prompt;  // shown once the request has proved good
   const auto show = [&](size_t, const std::string& text) {
-    if (!stream) return;
     write_output(waiting + text);
     flush_output();
     waiting.clear();
   };
   GenerateStats stats;
-  const auto results = generate_text(ctx, model, tokenizer, requests, o.engine, show, &stats);
-  if (flags.json) return write_records(prompts, results, o.num, &stats, write_output);
-  if (stream) {
-    print(waiting);
+  generate_text(ctx, model, tokenizer, requests, o.engine, show, &stats);
+  print(waiting);
+  return stats;
+}
+
+// The replies to --prompt on stdout, as many at once as run together.
+void print_replies(const Options& o, const CommonFlags& flags, const ExecContext& ctx, const Model& model,
+                   const Tokenizer& tokenizer) {
+  const std::vector<Prompt> prompts = {{*o.prompt, {}, "--prompt"}};
+  const auto requests = make_requests(prompts, o.request, o.num, tokenizer, model.config());
+  GenerateStats stats;
+  if (o.num == 1 && !flags.json) {
+    stats = stream_reply(o, ctx, model, tokenizer, requests);
   } else {
-    for (size_t i = 0; i < results.size(); ++i)
-      print(fmt::format("--- {} of {}\n{}{}", i + 1, results.size(), *o.prompt, results[i].text));
+    const auto batch = static_cast<size_t>(o.engine.batch);
+    for (size_t first = 0; first < requests.size() && !interrupted(); first += batch) {
+      const auto begin = requests.begin() + static_cast<int64_t>(first);
+      const std::vector<TextRequest> some(begin,
+                                          begin + static_cast<int64_t>(std::min(batch, requests.size() - first)));
+      GenerateStats part;
+      const auto results = generate_text(ctx, model, tokenizer, some, o.engine, {}, &part);
+      for (size_t i = 0; i < results.size(); ++i) {
+        const auto number = static_cast<int64_t>(first + i);
+        if (flags.json) {
+          Json record = describe_reply(results[i], prompts[0], number);
+          record["timing"] = describe_timing(part);
+          print(record.dump());
+        } else {
+          print(fmt::format("--- {} of {}\n{}{}", number + 1, o.num, *o.prompt, results[i].text));
+        }
+      }
+      flush_output();  // the text stands before the line about it
+      add_stats(stats, part);
+    }
   }
-  flush_output();  // the text stands before the line about it
-  log_timing(stats, results.size());
+  flush_output();
+  log_timing(stats, requests.size());
 }
 
 int run(Options& o, const CommonFlags& flags) {

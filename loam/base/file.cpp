@@ -221,7 +221,8 @@ void AtomicFile::commit() {
 
 namespace {
 
-// Error if there is something else at `path` than a directory of entries that match one of `contents`.
+// Error if there is something else at `path` than a directory of regular files whose paths in it match one of
+// `contents`.
 void check_contents(const Path& path, const std::vector<std::string>& contents) {
   std::error_code error;
   const auto status = fs::status(path, error);
@@ -229,9 +230,14 @@ void check_contents(const Path& path, const std::vector<std::string>& contents) 
   if (!fs::is_directory(status)) {
     fail(ErrorCode::kAlreadyExists, "{}: is no directory; it is not replaced", path.string());
   }
-  for (const auto& entry : fs::directory_iterator(path)) {
-    const std::string name = entry.path().filename();
-    const auto matches = [&](const std::string& pattern) { return ::fnmatch(pattern.c_str(), name.c_str(), 0) == 0; };
+  for (const auto& entry : fs::recursive_directory_iterator(path)) {
+    const std::string name = entry.path().lexically_relative(path).string();
+    const bool is_directory = entry.is_directory() && !entry.is_symlink();
+    const auto matches = [&](const std::string& pattern) {
+      if (is_directory) return pattern.starts_with(name + "/");
+      return entry.is_regular_file() && !entry.is_symlink() &&
+             ::fnmatch(pattern.c_str(), name.c_str(), FNM_PATHNAME) == 0;
+    };
     if (std::none_of(contents.begin(), contents.end(), matches)) {
       fail(ErrorCode::kAlreadyExists, "{}: holds {}, which this command does not write; the directory is not replaced",
            path.string(), name);

@@ -44,9 +44,9 @@ class AtomicFile {
 
 // A directory that is built under a temporary name beside `path` and renamed to it by commit() (files and directory
 // fsynced). With `replace`, an existing `path` is moved away first and removed after the rename; where `contents` is
-// given, only a directory whose entries all match one of these patterns (of the shell), so that nothing of the user's
-// is lost. Otherwise Error{kAlreadyExists} at once. What killed processes left under such names is removed: a living
-// one holds a lock.
+// given, only a directory of regular files whose paths in it ("train/index.json") all match one of these patterns (of
+// the shell), so that nothing of the user's is lost. Otherwise Error{kAlreadyExists} at once. What killed processes
+// left under such names is removed: a living one holds a lock.
 class AtomicDirectory {
  public:
   explicit AtomicDirectory(Path path, bool replace = false, const std::vector<std::string>& contents = {});

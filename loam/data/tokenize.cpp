@@ -20,6 +20,10 @@ constexpr int64_t kBatchBytes = 1 << 20;   // of text, a thread
 constexpr size_t kPartBytes = 128 << 10;   // a longer document is encoded in parts
 constexpr uint64_t kSplitSeed = 0x76616C;  // of the hash that chooses validation documents
 
+// All that is written, so that --force replaces nothing else.
+const std::vector<std::string> kWritten = {"train/index.json", "train/shard-*.tok", "val/index.json", "val/shard-*.tok",
+                                           "tokenizer.json"};
+
 enum class Part { train, val };
 
 // A document on its way through the pipeline.
@@ -307,7 +311,7 @@ TokenizeResult tokenize_documents(const Tokenizer& given, const TokenizeOptions&
   info.end_of_text = tokenizer.end_of_text_id();
 
   ItemReader reader(options, out);
-  AtomicDirectory directory(out, options.force, {"train", "val", "tokenizer.json"});
+  AtomicDirectory directory(out, options.force, kWritten);
   TokenizeResult result;
   {
     SplitWriter writer(directory.path(), info, tokenizer.bos_id(), options.val_fraction > 0);

@@ -89,6 +89,8 @@ class Run {
       Progress progress("train", config_.steps - first_step_, "steps");
       while (trainer_.steps_done() < config_.steps && !interrupted()) train_step(progress);
     }
+    if (skipped_in_all_ > 0)
+      log_warn("{} of {} steps changed nothing", skipped_in_all_, trainer_.steps_done() - first_step_);
     summary_.interrupted = trainer_.steps_done() < config_.steps || cut_short_;
     if (trainer_.steps_done() > saved_step_) save();
     metrics_.plot();
@@ -145,7 +147,8 @@ class Run {
     if (result.step == 1 || is_due(result.step, config_.log_every, config_.steps)) log_step(result, progress);
     check_step(result);
     if (::isatty(STDERR_FILENO)) progress.advance(1);
-    if (is_due(result.step, config_.save_every, config_.steps)) save();
+    // While gradients are not finite the weights may be ruined: what was saved before is kept.
+    if (!in_doubt_ && is_due(result.step, config_.save_every, config_.steps)) save();
     evaluate();
   }
 
@@ -156,9 +159,10 @@ class Run {
     return fmt::format("step {} (samples {} to {})", step, first, first + config_.batch - 1);
   }
 
-  // The state as it stands is good: it is saved, so that the same command tries again from here.
+  // The state as it stands is good unless gradients were not finite: it is saved, so that the same command tries again
+  // from here.
   [[noreturn]] void stop(int64_t step, const std::string& reason, const std::string& message) {
-    if (trainer_.steps_done() > saved_step_) save();
+    if (!in_doubt_ && trainer_.steps_done() > saved_step_) save();
     Json stopped = record("stopped");
     stopped["reason"] = reason;
     stopped["first_sample"] = first_sample(step);
@@ -177,7 +181,9 @@ class Run {
 
   void check_step(const StepResult& result) {
     skipped_ = result.skipped ? skipped_ + 1 : 0;
+    in_doubt_ = result.skipped && result.targets > 0;
     if (!result.skipped) return;
+    ++skipped_in_all_;
     log_warn("{}: {}; the step changes nothing", place_of(result.step),
              result.targets == 0 ? "no target to learn" : "the gradient is not finite");
     if (skipped_ == kMaxSkippedSteps) {
@@ -287,8 +293,10 @@ class Run {
   MetricsLog metrics_;
   Stopwatch watch_;
   int64_t saved_step_ = 0;
-  Path saved_;  // the checkpoint of saved_step_; empty for none
-  int skipped_ = 0;
+  Path saved_;             // the checkpoint of saved_step_; empty for none
+  int skipped_ = 0;        // in a row
+  bool in_doubt_ = false;  // the last step's gradient was not finite
+  int64_t skipped_in_all_ = 0;
   bool cut_short_ = false;  // a validation or sample, by an interrupt
   double life_seconds_ = 0, life_tokens_ = 0, interval_seconds_ = 0;
   int64_t interval_steps_ = 0;

@@ -212,11 +212,26 @@ bool has_model_of(const Path& out, const CheckpointInfo& checkpoint) {
   return !error && exported >= saved && lies_in(checkpoint.path, out / "checkpoints");
 }
 
+namespace {
+
+// What others have put beside the model (a model card) stays there.
+void keep_other_files(const Path& from, const Path& to) {
+  if (!fs::is_directory(from)) return;
+  for (const auto& entry : fs::directory_iterator(from)) {
+    const Path copy = to / entry.path().filename();
+    if (!fs::exists(fs::symlink_status(copy)))
+      fs::copy(entry.path(), copy, fs::copy_options::recursive | fs::copy_options::copy_symlinks);
+  }
+}
+
+}  // namespace
+
 void write_model_directory(Trainer& trainer, const Path& out, const Path& data) {
   AtomicDirectory directory(out / "model", true);
   Model& model = trainer.model();
   model.bos_id = write_model_tokenizer(data, directory.path(), model);
   trainer.export_model(directory.path());
+  keep_other_files(out / "model", directory.path());
   directory.commit();
 }
 

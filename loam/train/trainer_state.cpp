@@ -35,7 +35,7 @@ void check_config(const Path& checkpoint, const Json& stored, const TrainConfig&
   }
   std::string list;
   for (const std::string& difference : config_diff(config_to_json(before), config_to_json(config))) {
-    if (!may_change(difference, config)) list += "\n  " + difference;
+    if (!may_change(difference, config)) list += (list.empty() ? " " : "; ") + difference;
   }
   if (list.empty()) return;
   if (!allow_changed) {

@@ -155,6 +155,29 @@ TEST(AtomicDirectory, ReplacesNothingThatIsNotItsOwn) {
   EXPECT_TRUE(std::filesystem::is_empty(dir / "out"));
 }
 
+// Neither further down, nor under one of its own names, nor behind a link.
+TEST(AtomicDirectory, ReplacesNothingThatIsNotItsOwnFurtherDown) {
+  const testing::TempDir dir;
+  const std::vector<std::string> contents{"train/shard-*.tok", "index.json"};
+  const auto refused = [&](const Path& path, const std::string& part) {
+    EXPECT_LOAM_ERROR(AtomicDirectory(dir / "out", true, contents), ErrorCode::kAlreadyExists, "out: holds " + part);
+    EXPECT_TRUE(std::filesystem::exists(std::filesystem::symlink_status(path)));
+    std::filesystem::remove_all(path);
+  };
+  std::filesystem::create_directories(dir / "out" / "train");
+  write_file_atomic(dir / "out" / "train" / "shard-00000.tok", "old");
+  write_file_atomic(dir / "out" / "train" / "notes.txt", "mine");
+  refused(dir / "out" / "train" / "notes.txt", "train/notes.txt");
+  std::filesystem::create_directory(dir / "out" / "index.json");
+  refused(dir / "out" / "index.json", "index.json");
+  std::filesystem::create_directory(dir / "out" / "val");
+  refused(dir / "out" / "val", "val");
+  std::filesystem::create_symlink("/etc/hostname", dir / "out" / "index.json");
+  refused(dir / "out" / "index.json", "index.json");
+  AtomicDirectory(dir / "out", true, contents).commit();
+  EXPECT_TRUE(std::filesystem::is_empty(dir / "out"));
+}
+
 TEST(AtomicDirectory, ARivalThatCameFirstIsKept) {
   const TempDir dir;
   const Path path = dir / "out";

@@ -121,20 +121,22 @@ TEST_F(RunTest, ASecondCallFindsNothingLeftToDo) {
     return std::distance(std::filesystem::directory_iterator(o.out), std::filesystem::directory_iterator());
   };
   const auto count = entries();
-  const Path mark = o.out / "model" / "mark";  // goes if the model is written anew
-  write_file_atomic(mark, "x");
+  const Path written = o.out / "model" / "config.json", theirs = o.out / "model" / "README.md";
+  const auto time_of = [](const Path& path) { return std::filesystem::last_write_time(path); };
+  const auto time = time_of(written);
+  write_file_atomic(theirs, "x");
   EXPECT_EQ(run(o).steps, 40);
   EXPECT_EQ(final_state(o.out), before);
   EXPECT_EQ(read_file(o.out / "metrics.jsonl"), metrics);
   EXPECT_EQ(entries(), count);
-  EXPECT_TRUE(std::filesystem::exists(mark));
+  EXPECT_EQ(time_of(written), time);
 
   // A model that is older than the last checkpoint is one of a stop before it.
   const Path manifest = CheckpointStore(o.out / "checkpoints").newest_complete()->path / "MANIFEST.json";
-  std::filesystem::last_write_time(o.out / "model" / "config.json",
-                                   std::filesystem::last_write_time(manifest) - std::chrono::seconds(1));
+  std::filesystem::last_write_time(written, time_of(manifest) - std::chrono::seconds(1));
   run(o);
-  EXPECT_FALSE(std::filesystem::exists(mark));
+  EXPECT_GE(time_of(written), time_of(manifest));
+  EXPECT_TRUE(std::filesystem::exists(theirs));  // what others put beside the model stays
   std::filesystem::remove_all(o.out / "model");
   run(o);
   EXPECT_TRUE(std::filesystem::exists(o.out / "model" / "model.safetensors"));
@@ -255,6 +257,24 @@ TEST_F(RunTest, StepsThatChangeNothingStopTheRun) {
   ASSERT_EQ(records_of(o.out, "stopped").size(), 1u);
   EXPECT_EQ(records_of(o.out, "stopped")[0].at("step").as_int(), 20);
   EXPECT_TRUE(final_state(o.out).starts_with("20 "));
+}
+
+// Steps that change nothing after one that ruined the weights: none of them is saved, and what was saved before stays.
+TEST_F(RunTest, ADivergingRunKeepsWhatWasGood) {
+  config.steps = 20;
+  config.save_every = 5;
+  RunOptions o = options("run");
+  run(o);
+  config.steps = 100;
+  config.optimizer.lr = 1e9;
+  config.optimizer.clip_norm = 0;
+  o = options("run");
+  o.allow_changed_config = true;
+  const std::string said = testing::error_of(ErrorCode::kInvalidArgument, [&] { run(o); });
+  EXPECT_NE(said.find("step-000000"), std::string::npos) << said;
+  const CheckpointStore store(o.out / "checkpoints");
+  EXPECT_LE(store.newest_complete()->step, 21);
+  EXPECT_TRUE(std::filesystem::exists(o.out / "checkpoints" / "step-00000020"));
 }
 
 TEST_F(RunTest, ARunWithAnUnknownSettingIsNamedAsSuch) {
