@@ -75,7 +75,9 @@ class BpeEncoder final : public PieceEncoder {
 
   void encode(std::string_view piece, std::vector<int32_t>& ids, std::vector<uint32_t>* lengths) override {
     const size_t first = ids.size();
-    if (const int32_t id = model_.whole(piece); id >= 0) {
+    // Shorter pieces that are a token are in words(), where the caller has looked unless it wants lengths.
+    const bool may_be_whole = lengths || piece.size() > kMaxKeyBytes;
+    if (const int32_t id = may_be_whole ? model_.whole(piece) : -1; id >= 0) {
       ids.push_back(id);
     } else {
       for (size_t from = 0; from < piece.size();) {
