@@ -26,15 +26,6 @@ constexpr int64_t kBlockM = 192;
 constexpr int64_t kTaskColumns = 1152, kTaskRowsBf16 = 576;
 constexpr int64_t kColumnUnit = 96, kRowUnit = 12;
 
-constexpr int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
-constexpr int64_t ceil_div(int64_t n, int64_t d) { return (n + d - 1) / d; }
-
-// One matrix operand, its element (row or column r, k) at data[r * r_stride + k * k_stride]; one of the strides is 1.
-struct Operand {
-  const void* data;
-  int64_t r_stride, k_stride;
-};
-
 struct Problem {
   int64_t m, n, k;
   Operand a, b;

@@ -10,6 +10,15 @@
 
 namespace loam::cpu {
 
+constexpr int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
+constexpr int64_t ceil_div(int64_t n, int64_t d) { return (n + d - 1) / d; }
+
+// One matrix operand, its element (row or column r, k) at data[r * r_stride + k * k_stride]; one of the strides is 1.
+struct Operand {
+  const void* data;
+  int64_t r_stride, k_stride;
+};
+
 // Any shape. Workspace: at most 2.7 MiB (5.3 MiB with a bf16 result) for each thread, and N floats for a bias.
 void gemm(const ExecContext& ctx, const MatmulArgs& args);
 

@@ -41,15 +41,6 @@ constexpr int kParts = 1;
 template <>
 constexpr int kParts<float> = 3;
 
-constexpr int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
-constexpr int64_t ceil_div(int64_t n, int64_t d) { return (n + d - 1) / d; }
-
-// One operand, its element (row or column r, k) at data[r * r_stride + k * k_stride]; one of the strides is 1.
-struct Operand {
-  const void* data;
-  int64_t r_stride, k_stride;
-};
-
 // Panels to pack, panel_floats apart. The tiles of depth s of a panel lie at s * parts * kPairFloats, part by part, the
 // two of a part together.
 struct PanelArgs {
