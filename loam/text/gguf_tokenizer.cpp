@@ -6,6 +6,7 @@
 #include "loam/base/gguf.h"
 #include "loam/base/utf8.h"
 #include "loam/text/bpe_parts.h"
+#include "loam/text/patterns.h"
 #include "loam/text/sentencepiece_rules.h"
 #include "loam/text/tokenizer_files.h"
 
@@ -13,8 +14,6 @@ namespace loam {
 namespace {
 
 using Texts = std::vector<std::string>;
-
-constexpr std::string_view kBertPunctuation = R"([\p{P}$+<=>^`|~])";
 
 enum TokenType : int64_t { kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5, kByte = 6 };
 
@@ -196,7 +195,7 @@ Tokenizer read_word_piece(const GgufVocab& vocab) {
   bert.lowercase = vocab.flag("normalizer.lowercase", true);
   bert.strip_accents = vocab.flag("normalizer.strip_accents", bert.lowercase);
   model.normalizer = Normalizer({bert});
-  model.pretokenizer = Pretokenizer({{"\\s", SplitBehavior::kRemoved}, {std::string(kBertPunctuation)}});
+  model.pretokenizer = Pretokenizer({{"\\s", SplitBehavior::kRemoved}, {std::string(patterns::kPunctuation)}});
   model.decode.drop_first_space = model.decode.clean_up = true;
   const int32_t cls = vocab.id("cls_token_id", vocab.id("bos_token_id", 101));
   const int32_t sep = vocab.id("seperator_token_id", vocab.id("separator_token_id", 102));  // the first is the format's

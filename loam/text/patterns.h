@@ -58,6 +58,9 @@ inline constexpr std::string_view kDigitGroups = R"(\d{1,3}(?=(?:\d{3})*\b))";
 inline constexpr std::string_view kDigitGroupCuts = R"((?=(\d{3})+(?!\d)))";
 inline constexpr std::string_view kNumberGroups = R"(\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N})))";
 
+// What BERT, and Hugging Face's pre-tokenizer Punctuation, call punctuation: Unicode's, and all of ASCII's.
+inline constexpr std::string_view kPunctuation = R"([\p{P}$+<=>^`|~])";
+
 }  // namespace loam::patterns
 
 #undef LOAM_UPPER

@@ -4,6 +4,7 @@
 
 #include "loam/base/base64.h"
 #include "loam/text/matcher.h"
+#include "loam/text/patterns.h"
 #include "loam/text/tokenizer_json.h"
 
 namespace loam {
@@ -62,8 +63,6 @@ std::string escape_regex(const std::string& text) {
   }
   return regex;
 }
-
-constexpr std::string_view kPunctuationRegex = R"([\p{P}$+<=>^`|~])";
 
 class RulesReader {
  public:
@@ -184,7 +183,7 @@ Split RulesReader::read_split(const Json& step) const {
   if (type == "Digits") return {file_.flag(step, "individual_digits", false) ? R"(\p{N})" : R"(\p{N}+)"};
   if (type == "Punctuation") {
     const Json* given = file_.given(step, "behavior");
-    return {std::string(kPunctuationRegex), given ? behavior(*given) : SplitBehavior::kIsolated};
+    return {std::string(patterns::kPunctuation), given ? behavior(*given) : SplitBehavior::kIsolated};
   }
   if (type == "Whitespace") {
 #define LOAM_WORD R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\p{Join_Control})"
@@ -248,7 +247,7 @@ void RulesReader::read_pretokenizer() {
       continue;
     } else if (type == "BertPreTokenizer") {
       splits_.push_back({R"(\s)", SplitBehavior::kRemoved});
-      splits_.push_back({std::string(kPunctuationRegex), SplitBehavior::kIsolated});
+      splits_.push_back({std::string(patterns::kPunctuation), SplitBehavior::kIsolated});
     } else {
       Split split = read_split(step);
       if (out_.space_marks) {
