@@ -44,11 +44,11 @@ BpeTrainOptions checked(const Options& o, int threads) {
     throw UsageError(fmt::format("--vocab-size {}: must be at least {}, for the 256 bytes and {} special token{}",
                                  o.vocab_size, 256 + specials, specials, specials == 1 ? "" : "s"));
   }
-  BpeTrainOptions options{.vocab_size = o.vocab_size,
-                          .special_tokens = o.specials,
-                          .pretokenizer = {},
-                          .threads = threads,
-                          .min_frequency = o.min_frequency};
+  BpeTrainOptions options;
+  options.vocab_size = o.vocab_size;
+  options.special_tokens = o.specials;
+  options.threads = threads;
+  options.min_frequency = o.min_frequency;
   as_usage("--pattern " + o.pattern, [&] { options.pretokenizer = parse_pretokenizer(o.pattern); });
   if (o.type == "char") options.pretokenizer = character_pretokenizer();
   return options;

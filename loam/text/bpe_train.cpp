@@ -9,7 +9,9 @@
 #include "loam/base/log.h"
 #include "loam/base/parallel_for.h"
 #include "loam/base/progress.h"
+#include "loam/text/count_store.h"
 #include "loam/text/merge_learner.h"
+#include "loam/text/piece_choice.h"
 #include "loam/text/piece_counter.h"
 #include "loam/text/special_matcher.h"
 
@@ -17,6 +19,7 @@ namespace loam {
 namespace {
 
 constexpr size_t kChunkBytes = 1 << 18;    // work for one thread at a time
+constexpr size_t kChunksAtOnce = 64;       // a thread, at least; between them memory is looked at
 constexpr int64_t kHugePieceBytes = 4096;  // longer than any word: the text has no spaces, or is not text
 
 void check_options(const BpeTrainOptions& options) {
@@ -31,6 +34,9 @@ void check_options(const BpeTrainOptions& options) {
              specials.size());
   LOAM_CHECK(options.vocab_size <= int64_t{1} << 24, "tokenizer training: vocab_size {} is more than 2^24",
              options.vocab_size);
+  LOAM_CHECK(options.max_token_length >= 0, "tokenizer training: max_token_length {} is negative",
+             options.max_token_length);
+  LOAM_CHECK(options.memory >= 1, "tokenizer training: {} bytes of memory", options.memory);
   LOAM_CHECK(options.threads >= 1, "tokenizer training: {} threads", options.threads);
 }
 
@@ -55,15 +61,26 @@ void append_chunks(const Pretokenizer& pretokenizer, std::string_view text, std:
 
 struct BpeTrainer::State {
   explicit State(BpeTrainOptions given)
-      : options(std::move(given)), matcher(make_matcher(options.special_tokens)), counters(options.threads) {}
+      : options(std::move(given)), matcher(make_matcher(options.special_tokens)), counters(options.threads) {
+    if (!options.directory.empty()) store.emplace(options.directory);
+  }
 
   void add(const std::vector<std::string_view>& texts, int64_t weight);
-  PieceCounter& merged();
+  void count(std::span<const std::string_view> chunks, int64_t weight);
+  void spill_if_full();
+  bool on_disk() const { return store && !store->empty(); }
+  void gather();
+  void for_each(const PieceVisitor& visit) const;
+  Json counted() const;
+  PieceChoice choose();
 
   BpeTrainOptions options;
   SpecialMatcher matcher;
-  std::vector<PieceCounter> counters;  // one a thread; only their sum has a meaning
+  std::vector<PieceCounter> counters;  // one a thread; only their sum, with what is in the store, has a meaning
+  std::optional<CountStore> store;
   int64_t total_bytes = 0;
+  std::optional<int64_t> distinct;  // once all is counted
+  DroppedPieces dropped;
 };
 
 void BpeTrainer::State::add(const std::vector<std::string_view>& texts, int64_t weight) {
@@ -84,26 +101,98 @@ void BpeTrainer::State::add(const std::vector<std::string_view>& texts, int64_t 
       !__builtin_mul_overflow(bytes, weight, &weighted) && !__builtin_add_overflow(total_bytes, weighted, &total),
       "tokenizer training: counts would pass 2^63 at document weight {}", weight);
   total_bytes = total;
+  distinct.reset();
   if (weight == 0) return;
+  const size_t at_once = kChunksAtOnce * static_cast<size_t>(options.threads);
+  for (size_t from = 0; from < chunks.size(); from += at_once) {
+    count(std::span(chunks).subspan(from, std::min(at_once, chunks.size() - from)), weight);
+    spill_if_full();
+  }
+}
+
+void BpeTrainer::State::count(std::span<const std::string_view> chunks, int64_t weight) {
   parallel_tasks(options.threads, static_cast<int64_t>(chunks.size()), [&](int64_t i, int thread) {
     check_interrupt();
-    const std::string_view chunk = chunks[i];
-    PieceCursor cursor(options.pretokenizer, chunk);
+    PieceCursor cursor(options.pretokenizer, chunks[i]);
     std::array<Piece, 64> pieces;
     while (const size_t count = cursor.next(pieces)) {
-      for (const Piece& piece : std::span(pieces).first(count)) {
-        counters[thread].add(chunk.substr(piece.begin, piece.length), weight);
-      }
+      counters[thread].add_pieces(chunks[i], std::span(pieces).first(count), weight);
     }
   });
 }
 
-PieceCounter& BpeTrainer::State::merged() {
+void BpeTrainer::State::spill_if_full() {
+  int64_t used = 0, pieces = 0;
+  for (const PieceCounter& counter : counters) {
+    used += counter.memory();
+    pieces += counter.size();
+  }
+  if (used <= options.memory / 4) return;
+  if (!store) {
+    fail(ErrorCode::kOutOfMemory,
+         "tokenizer training: the counts of {} pieces take {}, more than a quarter of {}, and no directory is given to "
+         "put them on disk",
+         pieces, format_bytes(static_cast<double>(used)), format_bytes(static_cast<double>(options.memory)));
+  }
+  store->add_run(counters);
+}
+
+// Brings all counts together: on disk if some are there, else in one table.
+void BpeTrainer::State::gather() {
+  if (on_disk()) {
+    store->add_run(counters);
+    return;
+  }
   for (size_t i = 1; i < counters.size(); ++i) {
     counters[0].add_all(counters[i]);
     counters[i] = PieceCounter();
   }
-  return counters[0];
+}
+
+// REQUIRES: gather().
+void BpeTrainer::State::for_each(const PieceVisitor& visit) const {
+  if (on_disk()) {
+    store->for_each(visit);
+  } else {
+    counters[0].for_each(visit);
+  }
+}
+
+// All that decides counts.
+Json BpeTrainer::State::counted() const {
+  Json all = options.source.is_object() ? options.source : Json::object();
+  all["pattern"] = options.pretokenizer.description();
+  Json::Array specials(options.special_tokens.begin(), options.special_tokens.end());
+  std::sort(specials.begin(), specials.end(),
+            [](const Json& a, const Json& b) { return a.as_string() < b.as_string(); });
+  all["special_tokens"] = std::move(specials);
+  return all;
+}
+
+// What fits into memory; warns of what does not.
+PieceChoice BpeTrainer::State::choose() {
+  const int64_t most = std::min(options.memory * 3 / 4 / MergeLearner::kBytesAPosition, MergeLearner::kMaxPositions);
+  PieceChoice choice([this](const PieceVisitor& visit) { for_each(visit); }, most);
+  const PieceAmount &all = choice.all(), &chosen = choice.chosen();
+  distinct = all.pieces;
+  if (all.longest > kHugePieceBytes) {
+    log_warn(
+        "tokenizer training: the longest piece has {} bytes: text without spaces, or no text; memory grows with the {} "
+        "of distinct pieces",
+        all.longest, format_bytes(static_cast<double>(all.positions - all.pieces)));
+  }
+  dropped = {all.pieces - chosen.pieces, all.occurrences - chosen.occurrences};
+  if (dropped.pieces == 0) return choice;
+  const double needed = static_cast<double>(all.positions) * MergeLearner::kBytesAPosition * 4 / 3;
+  LOAM_CHECK(chosen.pieces > 0,
+             "tokenizer training: not one of {} distinct pieces, the longest of {} bytes, fits into {} of memory",
+             all.pieces, all.longest, format_bytes(static_cast<double>(options.memory)));
+  log_warn(
+      "tokenizer training: {} of {} distinct pieces do not fit into {} of memory; the rarest are left out, {:.2g}% of "
+      "the text's pieces; all would need {}",
+      dropped.pieces, all.pieces, format_bytes(static_cast<double>(options.memory)),
+      100 * static_cast<double>(dropped.occurrences) / static_cast<double>(all.occurrences), format_bytes(needed));
+  return choice;
 }
 
 BpeTrainer::BpeTrainer(BpeTrainOptions options) {
@@ -117,36 +206,83 @@ void BpeTrainer::add_document(std::string_view text, int64_t weight) { state_->a
 
 void BpeTrainer::add_documents(const std::vector<std::string_view>& texts) { state_->add(texts, 1); }
 
-int64_t BpeTrainer::distinct_pieces() const { return state_->merged().size(); }
+void BpeTrainer::checkpoint(const Json& position) {
+  LOAM_CHECK(state_->store, "tokenizer training: a checkpoint needs a directory");
+  Json state;
+  state["counted"] = state_->counted();
+  state["bytes"] = state_->total_bytes;
+  state["position"] = position;
+  state_->store->add_run(state_->counters);
+  state_->store->save(state);
+}
+
+std::optional<Json> BpeTrainer::resume() {
+  if (!has_checkpoint()) return std::nullopt;
+  const std::string place = state_->options.directory.string();
+  const Json state = state_->store->load();
+  const Json& counted = state.at("counted");
+  for (const auto& [key, mine] : state_->counted().as_object()) {
+    const Json* theirs = counted.find(key);
+    if (theirs && *theirs == mine) continue;
+    constexpr size_t kShown = 200;
+    const std::string now = mine.dump(), then = theirs ? theirs->dump() : "null";
+    LOAM_CHECK(now.size() > kShown || then.size() > kShown, "{}: counted with {} {}, not {}", place, key, then, now);
+    LOAM_CHECK(false, "{}: counted with other {}", place, key);
+  }
+  state_->total_bytes = state.at("bytes").as_int();
+  return state.at("position");
+}
+
+bool BpeTrainer::has_checkpoint() const { return state_->store && state_->store->has_state(); }
+bool BpeTrainer::has_spilled() const { return state_->store && state_->store->has_unsaved_runs(); }
+
+void BpeTrainer::discard() {
+  if (state_->store) state_->store->remove();
+}
+
+int64_t BpeTrainer::distinct_pieces() const {
+  if (!state_->distinct) {
+    state_->gather();
+    int64_t pieces = 0;
+    state_->for_each([&](std::string_view, int64_t) { ++pieces; });
+    state_->distinct = pieces;
+  }
+  return *state_->distinct;
+}
 
 std::vector<PieceCount> BpeTrainer::most_frequent(int64_t count) const {
-  const PieceCounter& pieces = state_->merged();
-  std::vector<PieceCount> all;
-  for (const PieceCounter::Entry& entry : pieces.entries()) {
-    if (entry.count >= state_->options.min_frequency) all.push_back({std::string(pieces.text(entry)), entry.count});
-  }
-  std::sort(all.begin(), all.end(), [](const PieceCount& a, const PieceCount& b) {
+  const size_t wanted = static_cast<size_t>(std::max(count, int64_t{0}));
+  const auto before = [](const PieceCount& a, const PieceCount& b) {
     return a.count != b.count ? a.count > b.count : a.piece < b.piece;
+  };
+  std::vector<PieceCount> best;
+  state_->gather();
+  state_->for_each([&](std::string_view piece, int64_t times) {
+    if (times < state_->options.min_frequency) return;
+    best.push_back({std::string(piece), times});
+    if (best.size() < 2 * wanted + 1024) return;
+    std::nth_element(best.begin(), best.begin() + static_cast<std::ptrdiff_t>(wanted), best.end(), before);
+    best.resize(wanted);
   });
-  all.resize(std::min(all.size(), static_cast<size_t>(std::max(count, int64_t{0}))));
-  return all;
+  std::sort(best.begin(), best.end(), before);
+  best.resize(std::min(best.size(), wanted));
+  return best;
 }
 
 int64_t BpeTrainer::total_bytes() const { return state_->total_bytes; }
+const DroppedPieces& BpeTrainer::dropped() const { return state_->dropped; }
 
 std::vector<Merge> BpeTrainer::train() {
   const BpeTrainOptions& options = state_->options;
-  const PieceCounter& pieces = state_->merged();
-  int64_t longest = 0;
-  for (const PieceCounter::Entry& entry : pieces.entries()) longest = std::max(longest, entry.length);
-  if (longest > kHugePieceBytes) {
-    log_warn(
-        "tokenizer training: the longest piece has {} bytes: text without spaces, or no text; memory grows with the {} "
-        "of distinct pieces",
-        longest, format_bytes(static_cast<double>(pieces.total_bytes())));
-  }
+  state_->gather();
+  const PieceChoice choice = state_->choose();
   const int64_t wanted = options.vocab_size - 256 - static_cast<int64_t>(options.special_tokens.size());
-  MergeLearner learner(pieces, options.min_frequency);
+  MergeLearner learner({options.min_frequency, options.max_token_length});
+  learner.reserve(choice.chosen().pieces, choice.chosen().positions);
+  state_->for_each([&](std::string_view piece, int64_t count) {
+    if (choice.takes(piece, count)) learner.add(piece, count);
+  });
+  for (PieceCounter& counter : state_->counters) counter = PieceCounter();
   std::vector<Merge> merges;
   Progress progress("learning merges", wanted, "merges");
   while (static_cast<int64_t>(merges.size()) < wanted) {
@@ -158,8 +294,9 @@ std::vector<Merge> BpeTrainer::train() {
   }
   progress.finish();
   if (static_cast<int64_t>(merges.size()) < wanted) {
-    log_warn("tokenizer training: only {} of {} merges: no further pair occurs {} times", merges.size(), wanted,
-             options.min_frequency);
+    log_warn("tokenizer training: only {} of {} merges: no further pair occurs {} times{}", merges.size(), wanted,
+             options.min_frequency,
+             options.max_token_length > 0 ? fmt::format(" in a token of {} bytes", options.max_token_length) : "");
   }
   return merges;
 }

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "loam/base/error.h"
+#include "loam/text/piece_counter.h"
 
 namespace loam {
 namespace {
@@ -11,38 +12,60 @@ namespace {
 constexpr int32_t kGap = -1;     // between pieces
 constexpr int32_t kInside = -2;  // within a symbol, neither its first nor its last position
 
-uint64_t pair_key(int32_t left, int32_t right) {
-  return uint64_t{static_cast<uint32_t>(left)} << 32 | static_cast<uint32_t>(right);
-}
-
 }  // namespace
 
-MergeLearner::MergeLearner(const PieceCounter& pieces, int64_t min_frequency)
-    : min_frequency_(std::max<int64_t>(min_frequency, 1)) {
-  const int64_t positions = pieces.total_bytes() + pieces.size() + 1;
-  LOAM_CHECK(positions <= std::numeric_limits<uint32_t>::max(),
-             "tokenizer training: the distinct pieces hold {} bytes, more than 2^32; train on a sample",
-             pieces.total_bytes());
+MergeLearner::MergeLearner(MergeLimits limits)
+    : min_frequency_(std::max<int64_t>(limits.min_frequency, 1)),
+      max_token_length_(limits.max_token_length > 0 ? limits.max_token_length : std::numeric_limits<int64_t>::max()) {
   for (int byte = 0; byte < 256; ++byte) add_token(std::string(1, static_cast<char>(byte)));
-  symbols_.reserve(positions);
-  piece_of_.reserve(positions);
   symbols_.push_back(kGap);
   piece_of_.push_back(0);
-  for (const PieceCounter::Entry& entry : pieces.entries()) {
-    for (const char c : pieces.text(entry)) {
-      const int32_t byte = static_cast<unsigned char>(c), before = symbols_.back();
-      if (before >= 0) add_place(before, byte, entry.count, static_cast<uint32_t>(symbols_.size() - 1));
-      symbols_.push_back(byte);
-      piece_of_.push_back(static_cast<uint32_t>(weights_.size()));
+}
+
+void MergeLearner::reserve(int64_t pieces, int64_t positions) {
+  symbols_.reserve(positions + 1);
+  piece_of_.reserve(positions + 1);
+  weights_.reserve(pieces);
+}
+
+void MergeLearner::add(std::string_view piece, int64_t count) {
+  LOAM_DCHECK(!started_, "MergeLearner: a piece comes after next()");
+  const auto number = static_cast<uint32_t>(weights_.size());
+  for (const char c : piece) symbols_.push_back(static_cast<unsigned char>(c));
+  symbols_.push_back(kGap);
+  piece_of_.resize(symbols_.size(), number);
+  weights_.push_back(count);
+}
+
+// Counts the pairs of bytes. How many places each has is counted first, so that none of their lists is moved.
+void MergeLearner::start() {
+  started_ = true;
+  constexpr size_t kBytes = 256;
+  std::vector<uint32_t> numbers(kBytes * kBytes, 0);
+  const auto each_pair = [&](const auto& visit) {
+    for (size_t at = 1; at + 1 < symbols_.size(); ++at) {
+      const int32_t left = symbols_[at], right = symbols_[at + 1];
+      if (left >= 0 && right >= 0) visit(left * kBytes + right, at);
     }
-    symbols_.push_back(kGap);
-    piece_of_.push_back(static_cast<uint32_t>(weights_.size()));
-    weights_.push_back(entry.count);
+  };
+  each_pair([&](size_t pair, size_t) { ++numbers[pair]; });
+  if (max_token_length_ < 2) return;
+  for (size_t pair = 0; pair < numbers.size(); ++pair) {
+    if (numbers[pair] == 0) continue;
+    const uint32_t number = new_pair(static_cast<int32_t>(pair / kBytes), static_cast<int32_t>(pair % kBytes));
+    pairs_[number].places.reserve(numbers[pair]);
+    numbers[pair] = number;
   }
-  for (uint32_t pair = 0; pair < pairs_.size(); ++pair) push(pair);
+  each_pair([&](size_t pair, size_t at) {
+    Pair& found = pairs_[numbers[pair]];
+    found.count += weights_[piece_of_[at]];
+    found.places.push_back(static_cast<uint32_t>(at));
+  });
+  for (const uint32_t pair : new_pairs_) push(pair);
 }
 
 std::optional<Merge> MergeLearner::next() {
+  if (!started_) start();
   const auto order = [this](const Candidate& a, const Candidate& b) { return worse(a, b); };
   while (!heap_.empty()) {
     std::pop_heap(heap_.begin(), heap_.end(), order);
@@ -57,13 +80,13 @@ std::optional<Merge> MergeLearner::next() {
 Merge MergeLearner::merge(uint32_t pair) {
   const int32_t left = pairs_[pair].left, right = pairs_[pair].right;
   const std::vector<uint32_t> places = std::move(pairs_[pair].places);
-  const int32_t made = static_cast<int32_t>(tokens_.size());
+  made_ = static_cast<int32_t>(tokens_.size());
   add_token(tokens_[left] + tokens_[right]);
   new_pairs_.clear();
   for (const uint32_t place : places) {
-    if (symbols_[place] == left && symbols_[place + length(left)] == right) merge_at(place, left, right, made);
+    if (symbols_[place] == left && symbols_[place + length(left)] == right) merge_at(place, left, right, made_);
   }
-  pairs_[pair].count = 0;
+  forget(pair);
   for (const uint32_t made_pair : new_pairs_) push(made_pair);
   return {left, right};
 }
@@ -84,29 +107,47 @@ void MergeLearner::merge_at(uint32_t place, int32_t left, int32_t right, int32_t
   }
 }
 
-uint32_t MergeLearner::pair_index(int32_t left, int32_t right) {
-  const auto [slot, added] = index_of_pair_.try_emplace(pair_key(left, right), static_cast<uint32_t>(pairs_.size()));
-  if (added) {
+uint32_t MergeLearner::new_pair(int32_t left, int32_t right) {
+  uint32_t number = static_cast<uint32_t>(pairs_.size());
+  if (free_pairs_.empty()) {
     pairs_.push_back({left, right, 0, {}});
-    new_pairs_.push_back(slot->second);
+  } else {
+    number = free_pairs_.back();
+    free_pairs_.pop_back();
+    pairs_[number] = {left, right, 0, {}};
   }
-  return slot->second;
+  index_.insert(left, right, number);
+  new_pairs_.push_back(number);
+  return number;
 }
 
 void MergeLearner::add_place(int32_t left, int32_t right, int64_t weight, uint32_t place) {
-  Pair& pair = pairs_[pair_index(left, right)];
-  pair.count += weight;
-  pair.places.push_back(place);
+  if (!is_wanted(left, right)) return;
+  uint32_t number = index_.find(left, right);
+  if (number == PairIndex::kNone) number = new_pair(left, right);
+  pairs_[number].count += weight;
+  pairs_[number].places.push_back(place);
 }
 
 void MergeLearner::remove(int32_t left, int32_t right, int64_t weight) {
-  Pair& pair = pairs_[pair_index(left, right)];
+  const uint32_t number = index_.find(left, right);
+  if (number == PairIndex::kNone) return;
+  Pair& pair = pairs_[number];
   pair.count -= weight;
-  if (pair.count == 0) std::vector<uint32_t>().swap(pair.places);
+  // A pair of the token that is being made may be seen again, later in this merge.
+  if (pair.count < min_frequency_ && left != made_ && right != made_) std::vector<uint32_t>().swap(pair.places);
+}
+
+// The pair is not in the heap.
+void MergeLearner::forget(uint32_t number) {
+  Pair& pair = pairs_[number];
+  index_.erase(pair.left, pair.right);
+  std::vector<uint32_t>().swap(pair.places);
+  free_pairs_.push_back(number);
 }
 
 void MergeLearner::push(uint32_t pair) {
-  if (pairs_[pair].count < min_frequency_) return;
+  if (pairs_[pair].count < min_frequency_) return forget(pair);
   heap_.push_back({pairs_[pair].count, pair});
   std::push_heap(heap_.begin(), heap_.end(), [this](const Candidate& a, const Candidate& b) { return worse(a, b); });
 }
@@ -124,9 +165,8 @@ int MergeLearner::compare_bytes(int32_t a, int32_t b) const {
 }
 
 void MergeLearner::add_token(std::string bytes) {
-  uint64_t front = 0;
-  for (size_t i = 0; i < 8; ++i) front = front << 8 | (i < bytes.size() ? static_cast<unsigned char>(bytes[i]) : 0);
-  token_front_.push_back(front);
+  token_front_.push_back(front_of(bytes));
+  lengths_.push_back(static_cast<int32_t>(bytes.size()));
   tokens_.push_back(std::move(bytes));
 }
 
