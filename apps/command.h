@@ -108,6 +108,9 @@ class ClosedOutput : public Error {
   ClosedOutput() : Error(ErrorCode::kIo, "standard output: nobody reads it any more") {}
 };
 
+// Ends as a program does that writes to a closed pipe, now that what was half written is gone.
+int end_by_closed_pipe();
+
 // Writes to stdout. Error{kIo} if that fails, ClosedOutput if nobody reads it.
 void write_output(std::string_view bytes);
 void flush_output();

@@ -25,10 +25,37 @@ bool copy_tokenizer_files(const Path& from, const Path& to) {
                            "merges.txt", "tokenizer.model", "chat_template.jinja"}) {
     std::error_code error;
     if (!std::filesystem::is_regular_file(from / name, error)) continue;
-    std::filesystem::copy_file(from / name, to / name);
+    write_file_atomic(to / name, read_file(from / name));
     any = true;
   }
   return any;
+}
+
+// The tokenizer in a directory; none if it is of a kind that loam does not read, or not there.
+std::optional<Tokenizer> read_tokenizer(const Path& directory) {
+  try {
+    return load_tokenizer(directory);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kNotFound) log_warn("{}; it is not checked", error.what());
+    return std::nullopt;
+  }
+}
+
+// Puts the model's tokenizer into `out`: the given one, or the files beside the model.
+void write_tokenizer(const Options& o, Model& model, SaveModelOptions& save, const Path& out) {
+  const Path source = resolve_model(o.from);
+  if (!o.tokenizer.empty()) {
+    const Tokenizer tokenizer = open_tokenizer_for(model, o.from, o.tokenizer);
+    save_tokenizer(tokenizer, out);
+    if (tokenizer.bos_id() >= 0) save.bos_id = tokenizer.bos_id();
+    if (tokenizer.end_of_text_id() >= 0) save.eos_ids = std::vector<int32_t>{tokenizer.end_of_text_id()};
+  } else if (!std::filesystem::is_directory(source) || !copy_tokenizer_files(source, out)) {
+    return log_warn("{} has no tokenizer beside it; --tokenizer would put one into {}", o.from, o.to);
+  }
+  const std::optional<Tokenizer> written = read_tokenizer(out);
+  if (!written) return;
+  if (o.tokenizer.empty()) check_tokenizer(*written, "", model, o.from);
+  if (model.tokenizer.empty()) model.tokenizer = written->fingerprint();
 }
 
 // What the weights take in a file whose matrices are of `dtype`.
@@ -47,20 +74,11 @@ int run(const Options& o, const CommonFlags& flags) {
   AtomicDirectory out(Path(o.to), o.force,
                       {"*config.json", "model*.safetensors*", "tokenizer.json", "vocab.json", "merges.txt"});
   const ExecResources exec = make_exec_resources(Device{}, flags.threads);
-  const Model model = open_model(exec.context, o.from, DType::f32);
+  Model model = open_model(exec.context, o.from, DType::f32);
   SaveModelOptions save;
   save.dtype = parse_dtype(o.dtype);
   save.family = o.family;
-  const Path source = resolve_model(o.from);
-  if (!o.tokenizer.empty()) {
-    const Tokenizer tokenizer = open_tokenizer(o.tokenizer, "", model.config().vocab_size);
-    check_vocabulary(tokenizer, model.config());
-    save_tokenizer(tokenizer, out.path());
-    if (tokenizer.bos_id() >= 0) save.bos_id = tokenizer.bos_id();
-    if (tokenizer.end_of_text_id() >= 0) save.eos_ids = std::vector<int32_t>{tokenizer.end_of_text_id()};
-  } else if (!std::filesystem::is_directory(source) || !copy_tokenizer_files(source, out.path())) {
-    log_warn("{} has no tokenizer beside it; --tokenizer would put one into {}", o.from, o.to);
-  }
+  write_tokenizer(o, model, save, out.path());
   Progress progress("writing", file_bytes(*model.weights, save.dtype), "bytes");
   save.on_bytes = [&](int64_t bytes) {
     check_interrupt();

@@ -24,7 +24,17 @@ Json describe(const TokenSetInfo& info) {
   return part;
 }
 
+// Files that a directory or pattern among the inputs finds there are left out; one that was named is not.
+void check_inputs(const Options& o) {
+  for (const std::string& input : o.inputs) {
+    std::error_code error;
+    if (std::filesystem::is_regular_file(input, error) && lies_below(input, o.out))
+      throw UsageError("--input " + input + ": lies in --out " + o.out + ", which is written anew");
+  }
+}
+
 int tokenize(Options& o, const CommonFlags& flags) {
+  check_inputs(o);
   const Tokenizer tokenizer = open_tokenizer(o.tokenizer, "", -1);
   o.tokenize.inputs = files_of(o.inputs);
   o.tokenize.threads = flags.threads;

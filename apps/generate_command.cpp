@@ -148,8 +148,7 @@ int run(Options& o, const CommonFlags& flags) {
   if (flags.seed) o.request.sampling.seed = static_cast<uint64_t>(*flags.seed);
   const ExecResources exec = make_exec_resources(parse_device(o.device), flags.threads, o.numerics);
   const Model model = open_model(exec.context, o.model, parse_dtype(o.dtype));
-  const Tokenizer tokenizer = open_tokenizer(o.tokenizer, o.model, model.config().vocab_size);
-  check_vocabulary(tokenizer, model.config());
+  const Tokenizer tokenizer = open_tokenizer_for(model, o.model, o.tokenizer);
   (o.prompt && o.out.empty() ? print_replies : write_batch)(o, flags, exec.context, model, tokenizer);
   if (!interrupted()) return 0;
   log_warn("interrupted: replies with the finish reason \"cancelled\" are not whole");

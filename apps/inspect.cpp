@@ -182,13 +182,13 @@ Json inspect(const std::string& name) {
   std::error_code error;
   if (!std::filesystem::exists(path, error)) fail(ErrorCode::kNotFound, "{}: there is no such file or directory", name);
   if (std::filesystem::is_directory(path, error)) {
-    if (has(path, "MANIFEST.json")) return inspect_checkpoint(path);
-    if (has(path, "index.json")) return describe_tokens(path, Json::Object{{"kind", "token set"}});
-    if (has(path / "train", "index.json") || has(path / "val", "index.json")) return inspect_data(path);
-    if (has(path, "config.json") && (has(path, "model.safetensors") || has(path, "model.safetensors.index.json")))
-      return inspect_model(path);
-    if (is_run(path)) return inspect_run(path);
-    if (has(path, "tokenizer.json") || has(path, "vocab.json")) return inspect_tokenizer(load_tokenizer(path));
+    const std::string kind = kind_of_directory(path);
+    if (kind == "training checkpoint") return inspect_checkpoint(path);
+    if (kind == "token set") return describe_tokens(path, Json::Object{{"kind", kind}});
+    if (kind == "data directory") return inspect_data(path);
+    if (kind == "model directory") return inspect_model(path);
+    if (kind == "training run") return inspect_run(path);
+    if (kind == "tokenizer") return inspect_tokenizer(load_tokenizer(path));
   } else {
     if (path.extension() == ".safetensors") return inspect_safetensors(path);
     if (path.extension() == ".bin") return inspect_bin(path);

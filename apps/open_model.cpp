@@ -3,6 +3,7 @@
 #include <cctype>
 #include <cstdlib>
 
+#include "loam/base/log.h"
 #include "loam/text/tokenizer_files.h"
 
 namespace loam {
@@ -32,26 +33,65 @@ Path resolve_model(const std::string& name) {
   return repository / "snapshots" / revision;
 }
 
-bool is_run(const Path& directory) {
-  const Path file = directory / "config.json";
-  std::error_code error;
-  if (!std::filesystem::exists(file, error)) return false;
-  const Json config = Json::parse(read_file(file, int64_t{1} << 26), file.string());
-  return config.is_object() && config.find("optimizer") && config.find("model");
+std::string kind_of_directory(const Path& directory) {
+  const auto has = [&](const Path& name) {
+    std::error_code error;
+    return std::filesystem::exists(directory / name, error);
+  };
+  const auto is_run = [&] {
+    if (!has("config.json")) return false;
+    const Path file = directory / "config.json";
+    const Json config = Json::parse(read_file(file, int64_t{1} << 26), file.string());
+    return config.is_object() && config.find("optimizer") && config.find("model");
+  };
+  if (has("MANIFEST.json")) return "training checkpoint";
+  if (has("index.json")) return "token set";
+  if (has("train/index.json") || has("val/index.json")) return "data directory";
+  if (has("config.json") && (has("model.safetensors") || has("model.safetensors.index.json"))) return "model directory";
+  if (is_run()) return "training run";
+  return has("tokenizer.json") || has("vocab.json") ? "tokenizer" : "";
 }
 
+namespace {
+
+// What to give instead of a directory that is no MODEL.
+std::string advice(const Path& directory, const std::string& kind) {
+  if (kind == "training run") return fmt::format("its model is {}", (directory / "model").string());
+  if (kind == "training checkpoint") {
+    const Path run = std::filesystem::absolute(directory / "..").lexically_normal().parent_path().parent_path();
+    return fmt::format("the model of its run is {}", (run / "model").string());
+  }
+  return "a model is a directory with config.json and model.safetensors, such as model/ in a run";
+}
+
+[[noreturn]] void fail_no_model(const std::string& name, const Path& file) {
+  const Path ending = file.extension();
+  fail(ErrorCode::kBadFormat, "model {}: neither a directory in Hugging Face form nor a llama2.c .bin file{}", name,
+       ending == ".safetensors" ? "; give the directory that holds it"
+       : ending == ".gguf"      ? "; GGUF models are not read yet"
+                                : "");
+}
+
+}  // namespace
+
 Model open_model(const ExecContext& ctx, const std::string& name, DType dtype) {
+  if (name.empty()) fail(ErrorCode::kNotFound, "model '': the name is empty");
   const Path path = resolve_model(name);
   std::error_code error;
   if (std::filesystem::is_directory(path, error)) {
-    if (is_run(path))
-      fail(ErrorCode::kBadFormat, "model {}: this is a run; its model is {}", name, (path / "model").string());
-    return load_model(ctx, path, dtype);
+    const std::string kind = kind_of_directory(path);
+    const bool incomplete = kind.empty() && std::filesystem::exists(path / "config.json", error);
+    if (kind == "model directory" || incomplete) return load_model(ctx, path, dtype);
+    fail(ErrorCode::kBadFormat, "model {}: this is {}; {}", name,
+         kind.empty()          ? "no model directory"
+         : kind == "tokenizer" ? "only a tokenizer"
+                               : "a " + kind,
+         advice(path, kind));
   }
   if (!std::filesystem::exists(path, error))
     fail(ErrorCode::kNotFound, "model {}: there is no such file or directory", name);
-  if (path.extension() == ".bin") return load_llama2c(ctx, path, dtype);
-  fail(ErrorCode::kBadFormat, "model {}: neither a directory in Hugging Face form nor a llama2.c .bin file", name);
+  if (path.extension() != ".bin") fail_no_model(name, path);
+  return load_llama2c(ctx, path, dtype);
 }
 
 Tokenizer open_tokenizer(const std::string& name, const std::string& model, int64_t vocab_size) {
@@ -90,10 +130,29 @@ Json describe_tokenizer(const Tokenizer& tokenizer) {
   return facts;
 }
 
-void check_vocabulary(const Tokenizer& tokenizer, const ModelConfig& config) {
-  LOAM_CHECK(tokenizer.vocab_size() <= config.vocab_size,
-             "the tokenizer has ids up to {}, but the model's embedding only {} rows", tokenizer.vocab_size() - 1,
-             config.vocab_size);
+Tokenizer open_tokenizer_for(const Model& model, const std::string& model_name, const std::string& name) {
+  Tokenizer tokenizer = open_tokenizer(name, model_name, model.config().vocab_size);
+  check_tokenizer(tokenizer, name, model, model_name);
+  return tokenizer;
+}
+
+void check_tokenizer(const Tokenizer& tokenizer, const std::string& name, const Model& model,
+                     const std::string& model_name) {
+  const std::string shown = name.empty() ? "beside " + model_name : name;
+  LOAM_CHECK(tokenizer.vocab_size() <= model.config().vocab_size,
+             "tokenizer {}: it has ids up to {}, but the model's embedding only {} rows: it is another model's", shown,
+             tokenizer.vocab_size() - 1, model.config().vocab_size);
+  std::string expected = model.tokenizer;
+  if (expected.empty() && !name.empty()) {
+    try {
+      expected = open_tokenizer("", model_name, model.config().vocab_size).fingerprint();
+    } catch (const Error&) {  // there is none, or of a kind that loam does not read
+      return;
+    }
+  }
+  if (!expected.empty() && expected != tokenizer.fingerprint())
+    log_warn("tokenizer {}: not the one {}; its ids may stand for other text", shown,
+             model.tokenizer.empty() ? "that lies beside the model" : "that the model was trained with");
 }
 
 }  // namespace loam

@@ -23,13 +23,18 @@ Tokenizer open_tokenizer(const std::string& name, const std::string& model, int6
 // ~/.cache/huggingface/hub); any other name is itself.
 Path resolve_model(const std::string& name);
 
-// Whether a directory is that of `loam train`, which holds a MODEL as model/ but is none.
-bool is_run(const Path& directory);
+// "model directory", "training run", "training checkpoint", "data directory", "token set" or "tokenizer"; "" for any
+// other directory.
+std::string kind_of_directory(const Path& directory);
 
 // Facts about a tokenizer: kind, sizes, special ids, fingerprint.
 Json describe_tokenizer(const Tokenizer& tokenizer);
 
-// Error unless every id of the tokenizer has a row in the model's embedding.
-void check_vocabulary(const Tokenizer& tokenizer, const ModelConfig& config);
+// The TOKENIZER `name` for the MODEL `model_name`, as open_tokenizer(), and checked.
+Tokenizer open_tokenizer_for(const Model& model, const std::string& model_name, const std::string& name);
+// Error unless every id of the tokenizer `name` ("": the one beside the model) has a row in the model's embedding. A
+// warning if it is another one than the model records or, without a record, than the one that lies beside it.
+void check_tokenizer(const Tokenizer& tokenizer, const std::string& name, const Model& model,
+                     const std::string& model_name);
 
 }  // namespace loam

@@ -1,3 +1,5 @@
+#include <signal.h>
+
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -21,6 +23,12 @@ void write_output(std::string_view bytes) {
 
 void flush_output() {
   if (std::fflush(stdout) != 0 || !std::cout) fail_output(errno);  // --help and --version go through std::cout
+}
+
+int end_by_closed_pipe() {
+  signal(SIGPIPE, SIG_DFL);
+  raise(SIGPIPE);
+  return 1;
 }
 
 void print(const std::string& text) { write_output(text + "\n"); }

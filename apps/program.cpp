@@ -145,13 +145,6 @@ std::vector<std::string> reversed_words(int argc, char** argv) {
   return words;
 }
 
-// Ends as a program does that writes to a closed pipe, now that what was half written is gone.
-int end_by_closed_pipe() {
-  signal(SIGPIPE, SIG_DFL);
-  raise(SIGPIPE);
-  return 1;
-}
-
 int run_words(CLI::App& app, std::vector<std::string> words) {
   try {
     app.parse(std::move(words));
@@ -176,7 +169,8 @@ int run_words(CLI::App& app, std::vector<std::string> words) {
 
 Option Option::required() const { return Option(option_->required()); }
 Option Option::one_of(const std::vector<std::string>& words) const {
-  return Option(option_->check(CLI::IsMember(words)));
+  const auto check = [words](const std::string& word) { return problem_among(word, words); };
+  return Option(option_->check(check, CLI::IsMember(words).get_description()));
 }
 Option Option::one_word_each() const { return Option(option_->allow_extra_args(false)); }
 Option Option::show_type(const std::string& type) const { return Option(option_->type_name(type)); }
@@ -242,6 +236,8 @@ int run_program(int argc, char** argv, void (*add_commands)(Command&)) {
     return report(error);
   } catch (const std::bad_alloc&) {
     return report(Error(ErrorCode::kOutOfMemory, "out of memory"));
+  } catch (const std::filesystem::filesystem_error& error) {
+    return report(Error(ErrorCode::kIo, error.path1().string() + ": " + error.code().message()));
   } catch (const std::exception& error) {
     return report(Error(ErrorCode::kInternal, error.what()));
   }

@@ -1,6 +1,9 @@
 #include "apps/replies.h"
 
+#include <algorithm>
+
 #include "loam/base/json.h"
+#include "loam/base/log.h"
 
 namespace loam {
 
@@ -31,6 +34,7 @@ Json describe_timing(const GenerateStats& stats) {
 std::vector<TextRequest> make_requests(const std::vector<Prompt>& prompts, const TextRequest& settings, int64_t num,
                                        const Tokenizer& tokenizer, const ModelConfig& config) {
   std::vector<TextRequest> requests;
+  int64_t cut = 0, least_room = config.context_length;
   for (const Prompt& prompt : prompts) {
     int64_t tokens = 0;
     try {
@@ -41,11 +45,19 @@ std::vector<TextRequest> make_requests(const std::vector<Prompt>& prompts, const
     LOAM_CHECK(tokens < config.context_length,
                "{}: the prompt has {} tokens, which leaves no room in the model's context of {}", prompt.where, tokens,
                config.context_length);
+    const int64_t room = config.context_length - tokens;
+    cut += room < settings.max_tokens;
+    least_room = std::min(least_room, room);
     for (int64_t i = 0; i < num; ++i) {
       requests.push_back(settings);
       requests.back().prompt = prompt.text;
       requests.back().stream = requests.size() - 1;
     }
+  }
+  if (cut > 0) {
+    log_warn("--max-tokens {}: the model's context of {} leaves room for {} after {}", settings.max_tokens,
+             config.context_length, least_room,
+             prompts.size() == 1 ? "the prompt" : fmt::format("the longest of the prompts ({} are cut short)", cut));
   }
   return requests;
 }

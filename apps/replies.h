@@ -20,7 +20,7 @@ struct Prompt {
 // if there is none at all.
 std::vector<Prompt> read_prompts(const Path& input, const std::string& key);
 // `num` requests a prompt, each with its own stream of random numbers. Error that names the prompt if it does not fit
-// into the model's context.
+// into the model's context; a warning if the longest replies do not.
 std::vector<TextRequest> make_requests(const std::vector<Prompt>& prompts, const TextRequest& settings, int64_t num,
                                        const Tokenizer& tokenizer, const ModelConfig& config);
 

@@ -84,18 +84,26 @@ std::string in_words(const std::string& name, const TextScore& score) {
                      score.perplexity(), score.bits_per_byte());
 }
 
+void check_window(const Options& o, int64_t context) {
+  if (o.window != 0 && (o.window < 2 || o.window > context)) {
+    throw UsageError(fmt::format(
+        "--window {}: must be at least 2 and at most {}, the model's context; 0 means all of it", o.window, context));
+  }
+  const int64_t window = o.window ? o.window : context;
+  if (o.stride >= window) {
+    throw UsageError(
+        fmt::format("--stride {}: must be at least 1 and at most {}, less than the window; 0 means half of it",
+                    o.stride, window - 1));
+  }
+}
+
 int run(const Options& o, const CommonFlags& flags) {
   if (o.tokens && !flags.json) throw UsageError("--tokens needs --json");
   const std::vector<Path> files = files_of(o.inputs);
   const ExecResources exec = make_exec_resources(Device{}, flags.threads, o.numerics);
   const Model model = open_model(exec.context, o.model, parse_dtype(o.dtype));
-  const int64_t window = o.window ? o.window : model.config().context_length;
-  if (window > model.config().context_length || o.stride >= window)
-    throw UsageError(
-        fmt::format("--window {} --stride {}: the model's context is {}, and a stride is less than its window",
-                    o.window, o.stride, model.config().context_length));
-  const Tokenizer tokenizer = open_tokenizer(o.tokenizer, o.model, model.config().vocab_size);
-  check_vocabulary(tokenizer, model.config());
+  check_window(o, model.config().context_length);
+  const Tokenizer tokenizer = open_tokenizer_for(model, o.model, o.tokenizer);
   DocumentReader reader(files, o.reader);
   OutputProgress progress("scoring", reader.input_bytes(), "bytes");
   TextScore total;

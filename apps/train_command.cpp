@@ -73,10 +73,9 @@ int train(const TrainOptions& o, const CommonFlags& flags) {
   const ExecResources resources = make_exec_resources(Device{}, flags.threads);
   const ExecContext& ctx = resources.context;
   const TrainConfig config = read_config(o, flags);
-  if (o.dry_run) return print_run_plan(ctx, config, flags.json);
-  if (o.out.empty()) throw UsageError("--out is required");
+  if (!o.dry_run && o.out.empty()) throw UsageError("--out is required");
   if (o.force && o.resume == "auto") throw UsageError("--force needs --resume never or a checkpoint");
-  if (config.data.path.empty()) throw UsageError("--data is required");
+  if (!o.dry_run && config.data.path.empty()) throw UsageError("--data is required");
 
   RunOptions options;
   options.out = o.out;
@@ -89,7 +88,8 @@ int train(const TrainOptions& o, const CommonFlags& flags) {
   options.force = o.force;
   options.version = program_version();
   options.command_line = flags.command_line;
-  options.sample = make_sampler(ctx, config);
+  if (!config.data.path.empty()) options.sample = make_sampler(ctx, config);
+  if (o.dry_run) return print_run_plan(ctx, config, options, flags.json);
   const RunSummary summary = run_training(ctx, config, options);
 
   if (flags.json) {

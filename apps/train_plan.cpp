@@ -1,21 +1,24 @@
 #include "apps/train_plan.h"
 
 #include "apps/command.h"
-#include "loam/base/log.h"
 #include "loam/base/progress.h"
-#include "loam/model/families/family.h"
-#include "loam/train/trainer.h"
 
 namespace loam {
 
-int print_run_plan(const ExecContext& ctx, const TrainConfig& given, bool as_json) {
+int print_run_plan(const ExecContext& ctx, const TrainConfig& given, const RunOptions& options, bool as_json) {
   if (given.data.path.empty() && given.model.vocab_size == 0)
     throw UsageError("--dry-run needs --data, or model.vocab_size in the configuration");
   TokenSetInfo data;
-  if (!given.data.path.empty()) data = TokenSet(Path(given.data.path) / "train").info();
-  const TrainConfig config = config_for_data(given, data);
-  for (const std::string& warning : config_warnings(config)) log_warn("{}", warning);
-  family_for(config.model);  // an error if no MODEL directory could hold the result
+  TrainConfig config;
+  if (given.data.path.empty()) {
+    config = check_config(given, data);
+  } else {
+    const RunStart start = check_run(given, options);
+    config = start.config;
+    data = start.train->info();
+    if (start.checkpoint)
+      Trainer::check_checkpoint(*start.checkpoint, config, *start.train, start.val.get(), options.allow_changed_config);
+  }
   const RunPlan plan = Trainer::plan(config, data.tokens);
   // What the rest of a step leaves of the matrix product's rate.
   constexpr double kShareOfPeak = 0.6;

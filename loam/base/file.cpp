@@ -62,6 +62,18 @@ Path without_trailing_slash(Path path) {
 
 Path parent_of(const Path& path) { return path.has_parent_path() ? path.parent_path() : Path("."); }
 
+// Where a link leads: what is written takes the place of that, and the link stays.
+Path behind_links(Path path) {
+  constexpr int kMaxLinks = 40;  // as for the kernel
+  for (int i = 0; i < kMaxLinks; ++i) {
+    std::error_code error;
+    const Path target = fs::read_symlink(path, error);
+    if (error) return path;  // no link
+    path = without_trailing_slash(parent_of(path) / target);
+  }
+  fail_errno(path, "follow its links", ELOOP);
+}
+
 void sync_path(const Path& path) {
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (file.get() < 0) fail_errno(path, "open");
@@ -104,28 +116,43 @@ bool is_temporary_name(std::string_view name, const Path& path) {
   return name.starts_with(front) && name.find_first_not_of("0123456789-", front.size()) == name.npos;
 }
 
-// Removes the directories that processes which were killed were building for `path`: those that nobody has locked.
-void remove_abandoned(const Path& path) {
+enum class Kind { file, directory };
+
+int open_flags(Kind kind) {
+  return O_CLOEXEC | (kind == Kind::directory ? O_RDONLY | O_DIRECTORY : O_WRONLY | O_CREAT | O_EXCL);
+}
+
+// Removes what processes that were killed had begun to write for `path`: that which nobody has locked. Returns whether
+// a living process writes it.
+bool remove_abandoned(const Path& path) {
   std::error_code ignored;
   std::vector<Path> found;
   for (fs::directory_iterator it(parent_of(path), ignored), end; !ignored && it != end; it.increment(ignored)) {
     if (is_temporary_name(it->path().filename().native(), path)) found.push_back(it->path());
   }
+  bool living = false;
   for (const Path& each : found) {
-    const Descriptor directory(::open(each.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-    if (directory.get() >= 0 && ::flock(directory.get(), LOCK_EX | LOCK_NB) == 0) remove_quietly(each);
+    const Descriptor opened(::open(each.c_str(), O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC));
+    if (opened.get() < 0) continue;
+    if (::flock(opened.get(), LOCK_EX | LOCK_NB) == 0) {
+      remove_quietly(each);
+    } else {
+      living |= errno == EWOULDBLOCK;
+    }
   }
+  return living;
 }
 
-// Makes a directory beside `path` and locks it against remove_abandoned(); returns the descriptor that holds the lock.
-int make_locked_directory(const Path& path, Path& made) {
+// Makes a file or directory beside `path` and locks it against remove_abandoned(); returns its descriptor, which holds
+// the lock.
+int make_locked(const Path& path, Kind kind, Path& made) {
   while (true) {
     made = temporary_beside(path, "tmp");
-    if (::mkdir(made.c_str(), 0777) != 0) fail_errno(path, "create");
-    const int fd = ::open(made.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (kind == Kind::directory && ::mkdir(made.c_str(), 0777) != 0) fail_errno(path, "create");
+    const int fd = ::open(made.c_str(), open_flags(kind), 0666);
     const int error = errno;
-    if (fd < 0 && error != ENOENT) {
-      remove_quietly(made);
+    if (fd < 0 && (kind == Kind::file || error != ENOENT)) {
+      if (kind == Kind::directory) remove_quietly(made);
       fail_errno(path, "create", error);
     }
     // A file system without locks keeps what is abandoned.
@@ -135,10 +162,9 @@ int make_locked_directory(const Path& path, Path& made) {
   }
 }
 
-// rename() that refuses to replace (RENAME_NOREPLACE) or swaps the two (RENAME_EXCHANGE); false if the file system has
-// no such call.
-bool rename_with(const Path& from, const Path& to, unsigned flags) {
-  if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), flags) == 0) return true;
+// False if the file system cannot swap two directories in one step.
+bool swap_directories(const Path& from, const Path& to) {
+  if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0) return true;
   if (errno == EINVAL || errno == ENOSYS) return false;
   fail_errno(to, "rename to it");
 }
@@ -190,9 +216,9 @@ AtomicFile::AtomicFile(Path path) : path_(std::move(path)) {
   const auto status = fs::status(path_, ignored);
   LOAM_CHECK(path_.has_filename() && (!fs::exists(status) || fs::is_regular_file(status)), "{}: not a regular file",
              path_.string());
-  temporary_ = temporary_beside(path_, "tmp");
-  fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  if (fd_ < 0) fail_errno(path_, "create");
+  path_ = behind_links(path_);
+  remove_abandoned(path_);
+  fd_ = make_locked(path_, Kind::file, temporary_);
 }
 
 AtomicFile::~AtomicFile() {
@@ -211,11 +237,10 @@ void AtomicFile::write_at(int64_t offset, const void* data, int64_t bytes) {
 void AtomicFile::commit() {
   LOAM_CHECK(fd_ >= 0, "{}: committed twice", path_.string());
   if (::fsync(fd_) != 0) fail_errno(path_, "sync");
-  const int closed = ::close(fd_);
-  fd_ = -1;
-  if (closed != 0) fail_errno(path_, "close");
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail_errno(path_, "rename to it");
   temporary_.clear();
+  ::close(fd_);  // only now, as the lock goes with it; what can fail was synced
+  fd_ = -1;
   sync_directory(parent_of(path_));
 }
 
@@ -247,17 +272,56 @@ void check_contents(const Path& path, const std::vector<std::string>& contents) 
 
 }  // namespace
 
-AtomicDirectory::AtomicDirectory(Path path, bool replace, const std::vector<std::string>& contents)
-    : path_(without_trailing_slash(std::move(path))), replace_(replace) {
-  if (!replace_ && fs::exists(fs::symlink_status(path_))) {
-    fail(ErrorCode::kAlreadyExists, "{}: already exists (--force replaces it)", path_.string());
-  }
-  if (replace_ && !contents.empty()) check_contents(path_, contents);
+MadeDirectories::MadeDirectories(const Path& directory) {
   std::error_code error;
-  fs::create_directories(parent_of(path_), error);
-  if (error) fail_errno(path_, "create", error.value());
-  remove_abandoned(path_);
-  lock_ = make_locked_directory(path_, temporary_);
+  for (Path at = fs::absolute(directory); !fs::exists(at, error) && at.has_relative_path(); at = at.parent_path()) {
+    made_.push_back(at);
+  }
+  fs::create_directories(directory, error);
+  const std::string why = error.message();
+  if (fs::is_directory(directory, error)) return;
+  remove_empty();
+  if (fs::exists(directory, error)) fail(ErrorCode::kAlreadyExists, "{} is not a directory", directory.string());
+  fail(ErrorCode::kIo, "{}: cannot make the directory: {}", directory.string(), why);
+}
+
+MadeDirectories::~MadeDirectories() { remove_empty(); }
+
+void MadeDirectories::remove_empty() const {
+  for (const Path& path : made_) ::rmdir(path.c_str());
+}
+
+namespace {
+
+// Error unless a directory can be put at `path`: where nothing is, or an empty directory, or one that may be replaced.
+void check_place(const Path& path, bool replace, const std::vector<std::string>& contents) {
+  std::error_code error;
+  const bool own = replace && contents.empty();  // no output that a user names
+  if (own || !fs::exists(path, error)) return;
+  if (fs::is_directory(path, error)) {
+    struct statx status = {};
+    const bool mounted = ::statx(AT_FDCWD, path.c_str(), 0, STATX_TYPE, &status) == 0 &&
+                         (status.stx_attributes & STATX_ATTR_MOUNT_ROOT) != 0;
+    LOAM_CHECK(!mounted && !fs::equivalent(path, ".", error),
+               "{}: a working directory or mount point cannot be replaced: name a new directory in it", path.string());
+  }
+  const bool empty = fs::is_directory(path, error) && fs::is_empty(path, error) && !error;
+  if (!replace && !empty) {
+    fail(ErrorCode::kAlreadyExists, "{}: already exists (--force replaces it)", path.string());
+  }
+  if (replace) check_contents(path, contents);
+}
+
+}  // namespace
+
+AtomicDirectory::AtomicDirectory(Path path, bool replace, const std::vector<std::string>& contents)
+    : path_(behind_links(without_trailing_slash(std::move(path)))),
+      parents_((check_place(path_, replace, contents), parent_of(path_))),
+      replace_(replace) {
+  if (remove_abandoned(path_)) {
+    fail(ErrorCode::kAlreadyExists, "{}: another process is writing it", path_.string());
+  }
+  lock_ = make_locked(path_, Kind::directory, temporary_);
 }
 
 AtomicDirectory::~AtomicDirectory() {
@@ -269,9 +333,9 @@ void AtomicDirectory::commit() {
   LOAM_CHECK(!committed_, "{}: committed twice", path_.string());
   sync_tree(temporary_);
   Path old;
-  if (replace_ && fs::exists(fs::symlink_status(path_))) {
+  if (replace_ && fs::exists(path_)) {
     // Swapped in one step where the file system can: then there is no moment without a whole directory at path_.
-    if (rename_with(temporary_, path_, RENAME_EXCHANGE)) {
+    if (swap_directories(temporary_, path_)) {
       old = temporary_;
     } else {
       old = temporary_beside(path_, "old");
@@ -282,12 +346,20 @@ void AtomicDirectory::commit() {
         fail_errno(path_, "rename to it", error);
       }
     }
-  } else if (!rename_with(temporary_, path_, RENAME_NOREPLACE)) {
-    if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail_errno(path_, "rename to it");
+  } else if (::rename(temporary_.c_str(), path_.c_str()) != 0) {  // which replaces an empty directory, and nothing else
+    if (errno != EEXIST && errno != ENOTEMPTY && errno != ENOTDIR) fail_errno(path_, "rename to it");
+    fail(ErrorCode::kAlreadyExists, "{}: another process has made it in the meantime; it is kept", path_.string());
   }
   committed_ = true;
   sync_directory(parent_of(path_));
   if (!old.empty()) remove_quietly(old);
+}
+
+bool lies_below(const Path& path, const Path& directory) {
+  std::error_code error, missing;
+  const Path whole = fs::canonical(directory, error), below = fs::canonical(path, missing);
+  return !error && !missing &&
+         std::mismatch(whole.begin(), whole.end(), below.begin(), below.end()).first == whole.end();
 }
 
 void sync_directory(const Path& path) { sync_path(path.empty() ? Path(".") : path); }

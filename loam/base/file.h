@@ -23,7 +23,7 @@ std::string read_file(const Path& path, int64_t limit = int64_t{1} << 40);
 void write_file_atomic(const Path& path, std::string_view bytes);
 
 // A sequential writer with the same guarantee: nothing appears at `path` before commit(); the destructor removes what
-// was not committed.
+// was not committed, the next writer of `path` what a killed process left. A link at `path` is followed, and stays.
 class AtomicFile {
  public:
   explicit AtomicFile(Path path);
@@ -42,11 +42,27 @@ class AtomicFile {
   int64_t size_ = 0;
 };
 
+// Makes a directory and what is missing above it; when it goes, those that it made and that are still empty go too.
+// Error{kAlreadyExists} for what is no directory, {kIo} if it cannot be made.
+class MadeDirectories {
+ public:
+  explicit MadeDirectories(const Path& directory);
+  ~MadeDirectories();
+  MadeDirectories(const MadeDirectories&) = delete;
+  MadeDirectories& operator=(const MadeDirectories&) = delete;
+
+ private:
+  void remove_empty() const;
+  std::vector<Path> made_;  // innermost first
+};
+
 // A directory that is built under a temporary name beside `path` and renamed to it by commit() (files and directory
-// fsynced). With `replace`, an existing `path` is moved away first and removed after the rename; where `contents` is
+// fsynced); directories above it are made. A link at `path` is followed, and stays. An empty directory there is
+// replaced, any other thing only with `replace`: it is moved away and removed after the rename; where `contents` is
 // given, only a directory of regular files whose paths in it ("train/index.json") all match one of these patterns (of
-// the shell), so that nothing of the user's is lost. Otherwise Error{kAlreadyExists} at once. What killed processes
-// left under such names is removed: a living one holds a lock.
+// the shell), so that nothing of the user's is lost. Otherwise, or while another process builds the same one,
+// Error{kAlreadyExists} at once; from commit() if another came first after all. What killed processes left under such
+// names is removed: a living one holds a lock.
 class AtomicDirectory {
  public:
   explicit AtomicDirectory(Path path, bool replace = false, const std::vector<std::string>& contents = {});
@@ -58,6 +74,7 @@ class AtomicDirectory {
 
  private:
   Path path_, temporary_;
+  MadeDirectories parents_;
   int lock_ = -1;  // a descriptor of the directory
   bool replace_, committed_ = false;
 };
@@ -100,6 +117,9 @@ class LineReader {
   size_t begin_ = 0;
   int64_t limit_, line_number_ = 0;
 };
+
+// Whether `path` is there and lies in `directory`, at any depth.
+bool lies_below(const Path& path, const Path& directory);
 
 // fsync of a directory, so that a rename in it survives a crash.
 void sync_directory(const Path& path);

@@ -1,5 +1,6 @@
 #include "loam/base/map_guard.h"
 
+#include <setjmp.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -9,6 +10,7 @@
 #include <mutex>
 #include <string_view>
 
+#include "loam/base/error.h"
 #include "loam/base/utf8.h"
 
 namespace loam {
@@ -19,7 +21,7 @@ namespace {
 struct Entry {
   std::atomic<uintptr_t> begin = 0;  // 0: free
   uintptr_t size = 0;
-  std::string line;  // what the handler says
+  std::string message, line;  // of errors; as the handler writes it
   Entry* next = nullptr;
 };
 std::atomic<Entry*> entries = nullptr;
@@ -27,6 +29,10 @@ static_assert(std::atomic<Entry*>::is_always_lock_free && std::atomic<uintptr_t>
               "used in a signal handler");
 std::mutex mutex;  // of those who change the list
 struct sigaction earlier_action;
+
+// Where a guarded read of this thread goes on after a fault, and the map that faulted.
+thread_local sigjmp_buf* landing = nullptr;
+thread_local const Entry* faulted = nullptr;
 
 const Entry* entry_of(uintptr_t address) {
   for (const Entry* entry = entries.load(std::memory_order_acquire); entry; entry = entry->next) {
@@ -47,6 +53,10 @@ void write_error(std::string_view text) {
 void on_bus_error(int signal, siginfo_t* info, void* context) {
   const bool sent = info->si_code <= 0;  // by a process: it has no address
   if (const Entry* entry = sent ? nullptr : entry_of(reinterpret_cast<uintptr_t>(info->si_addr))) {
+    if (landing != nullptr) {
+      faulted = entry;
+      siglongjmp(*landing, 1);
+    }
     write_error(entry->line);
     ::_exit(1);
   }
@@ -62,12 +72,28 @@ void on_bus_error(int signal, siginfo_t* info, void* context) {
 void install_handler() {
   struct sigaction action = {};
   action.sa_sigaction = on_bus_error;
-  action.sa_flags = SA_SIGINFO | SA_ONSTACK;
+  action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;  // the handler may be left by a jump
   sigemptyset(&action.sa_mask);
   sigaction(SIGBUS, &action, &earlier_action);
 }
 
+// Stands while a guarded read runs.
+class Landing {
+ public:
+  explicit Landing(sigjmp_buf& place) { landing = &place; }
+  ~Landing() { landing = nullptr; }
+  Landing(const Landing&) = delete;
+  Landing& operator=(const Landing&) = delete;
+};
+
 }  // namespace
+
+void call_guarded(void (*read)(void*), void* argument) {
+  sigjmp_buf place;
+  const Landing standing(place);
+  if (sigsetjmp(place, 0) != 0) fail(ErrorCode::kIo, "{}", faulted->message);
+  read(argument);
+}
 
 void guard_map(const void* begin, size_t size, const std::string& file) {
   const std::lock_guard lock(mutex);
@@ -77,8 +103,8 @@ void guard_map(const void* begin, size_t size, const std::string& file) {
   const bool is_new = entry == nullptr;
   if (is_new) entry = std::make_unique<Entry>().release();  // never freed: the handler may be looking at it
   // On a terminal a progress bar may stand on the line.
-  entry->line = (::isatty(STDERR_FILENO) ? "\r\x1b[K" : "") + std::string("error: ") + printable(file) +
-                ": it was cut, or could not be read, while in use\n";
+  entry->message = file + ": it was cut, or could not be read, while in use";
+  entry->line = (::isatty(STDERR_FILENO) ? "\r\x1b[K" : "") + std::string("error: ") + printable(entry->message) + "\n";
   entry->size = size;
   entry->begin.store(reinterpret_cast<uintptr_t>(begin), std::memory_order_release);
   if (!is_new) return;

@@ -39,4 +39,12 @@ std::string nearest_name(std::string_view name, const std::vector<std::string>& 
   return nearest;
 }
 
+std::string problem_among(const std::string& word, const std::vector<std::string>& words) {
+  if (std::find(words.begin(), words.end(), word) != words.end()) return "";
+  std::string list;
+  for (const std::string& each : words) list += (list.empty() ? "" : ", ") + each;
+  const std::string near = nearest_name(word, words);
+  return "'" + word + "' is none of " + list + (near.empty() ? "" : "; did you mean " + near + "?");
+}
+
 }  // namespace loam

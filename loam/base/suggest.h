@@ -11,4 +11,7 @@ namespace loam {
 // 2).
 std::string nearest_name(std::string_view name, const std::vector<std::string>& candidates);
 
+// "" if `word` is one of `words`, else what is wrong: "'wrod' is none of word, words; did you mean word?".
+std::string problem_among(const std::string& word, const std::vector<std::string>& words);
+
 }  // namespace loam

@@ -51,6 +51,7 @@ struct DocumentReader::State {
   bool next_whole(Document& document);
   bool next_separated(Document& document);
   bool next_json(Document& document);
+  std::string parse_pair(Document& document, const std::string& problem);
   void count_bad(const std::string& problem);
   [[noreturn]] void fail_too_long(const std::string& id) const;
 };
@@ -117,13 +118,7 @@ bool DocumentReader::State::next_json(Document& document) {
     ++lines_seen;
     document.id = fmt::format("{}:{}", lines->name(), lines->line_number());
     std::string problem = parser.parse(line, options.text_key, document);
-    if (!problem.empty() && options.pairs && parser.parse(line, "completion", document).empty()) {
-      const Json* prompt = document.metadata.find("prompt");
-      if (prompt && prompt->is_string()) {
-        document.prompt = prompt->as_string();
-        problem.clear();
-      }
-    }
+    if (!problem.empty() && options.pairs) problem = parse_pair(document, problem);
     if (problem.empty()) {
       ++file_good;
       return true;
@@ -135,6 +130,17 @@ bool DocumentReader::State::next_json(Document& document) {
   }
   lines.reset();
   return false;
+}
+
+// A line without text as a pair; returns what is wrong with it, `problem` if it is not meant to be one.
+std::string DocumentReader::State::parse_pair(Document& document, const std::string& problem) {
+  const std::string without_completion = parser.parse(line, "completion", document);
+  if (!without_completion.empty()) return parser.parse(line, "prompt", document).empty() ? without_completion : problem;
+  const Json* prompt = document.metadata.find("prompt");
+  if (!prompt || !prompt->is_string())
+    return fmt::format("{} 'prompt' beside 'completion'", prompt ? "no string under" : "there is no key");
+  document.prompt = prompt->as_string();
+  return "";
 }
 
 void DocumentReader::State::count_bad(const std::string& problem) {

@@ -83,6 +83,7 @@ void mask_documents(const TokenSet& set, int64_t begin, std::span<int32_t> targe
   for (int64_t first = 0; first < T;) {
     const int64_t end = set.document_begin(++document) - begin;  // of this document, in the row; may lie behind it
     const int64_t stop = std::min(end, T);
+    if (stop <= first) fail(ErrorCode::kIo, "loader: the token set has changed while in use");
     for (int64_t t = first; t < stop; ++t) {
       first_key[static_cast<size_t>(t)] = static_cast<int32_t>(first);
       positions[static_cast<size_t>(t)] = static_cast<int32_t>(t - first);

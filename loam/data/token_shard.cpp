@@ -9,6 +9,7 @@
 #include "loam/base/error.h"
 #include "loam/base/hash.h"
 #include "loam/base/json.h"
+#include "loam/base/map_guard.h"
 
 namespace loam {
 namespace {
@@ -304,7 +305,7 @@ void TokenSet::read(int64_t begin, std::span<int32_t> out) const {
     const auto local = static_cast<size_t>(begin - shard.token_begin);
     const int64_t part = std::min(left, shard.token_begin + shard.tokens() - begin);
     const auto copy = [&](const auto ids) { to = std::copy_n(ids.data() + local, part, to); };
-    shard.header.token_bytes == 2 ? copy(shard.ids<uint16_t>()) : copy(shard.ids<uint32_t>());
+    guarded([&] { shard.header.token_bytes == 2 ? copy(shard.ids<uint16_t>()) : copy(shard.ids<uint32_t>()); });
     begin += part;
     left -= part;
   }
@@ -314,9 +315,12 @@ int64_t TokenSet::document_of(int64_t position) const {
   LOAM_CHECK(position >= 0 && position < tokens(), "token set: token {} of {}", position, tokens());
   const Shard& shard = state_->shard_of(position, &Shard::token_begin);
   const auto begins = shard.document_begins();
-  const auto after =
-      std::upper_bound(begins.begin(), begins.end(), static_cast<uint64_t>(position - shard.token_begin));
-  return shard.document_begin + (after - begins.begin()) - 1;
+  int64_t after = 0;  // the first document of the shard that begins behind the position
+  guarded([&] {
+    after = std::upper_bound(begins.begin(), begins.end(), static_cast<uint64_t>(position - shard.token_begin)) -
+            begins.begin();
+  });
+  return shard.document_begin + after - 1;
 }
 
 int64_t TokenSet::document_begin(int64_t document) const {
@@ -324,7 +328,9 @@ int64_t TokenSet::document_begin(int64_t document) const {
   if (document == info().documents) return tokens();
   const Shard& shard = state_->shard_of(document, &Shard::document_begin);
   const auto local = static_cast<size_t>(document - shard.document_begin);
-  return shard.token_begin + static_cast<int64_t>(shard.document_begins()[local]);
+  int64_t begin = 0;
+  guarded([&] { begin = static_cast<int64_t>(shard.document_begins()[local]); });
+  return shard.token_begin + begin;
 }
 
 void TokenSet::verify() const {

@@ -46,7 +46,8 @@ class TokenSetWriter {
 };
 
 // One memory-mapped stream over all shards of a set. Headers, sizes and offsets are checked on opening
-// (Error{kBadFormat}); contents by verify(). Thread safety: const members may be called from any thread.
+// (Error{kBadFormat}); contents by verify(). A file that is cut while it is read is Error{kIo}. Thread safety: const
+// members may be called from any thread.
 class TokenSet {
  public:
   explicit TokenSet(const Path& directory);

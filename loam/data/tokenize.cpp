@@ -57,13 +57,7 @@ size_t cut_position(std::string_view text, double share) {
 
 // Where the output lies in a directory of inputs, its files are not meant.
 std::vector<Path> without_files_below(std::vector<Path> inputs, const Path& directory) {
-  std::error_code error;
-  const Path whole = std::filesystem::canonical(directory, error);
-  if (error) return inputs;  // it is not there yet
-  std::erase_if(inputs, [&](const Path& input) {
-    const Path path = std::filesystem::canonical(input, error);
-    return !error && std::mismatch(whole.begin(), whole.end(), path.begin(), path.end()).first == whole.end();
-  });
+  std::erase_if(inputs, [&](const Path& input) { return lies_below(input, directory); });
   LOAM_CHECK(!inputs.empty(), "tokenize: all inputs lie in the output directory {}", directory.string());
   return inputs;
 }

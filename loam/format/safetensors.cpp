@@ -233,6 +233,13 @@ SafetensorsModel::SafetensorsModel(const Path& path) : path_(path) {
   }
 }
 
+std::string SafetensorsModel::metadata(const std::string& key) const {
+  for (const auto& file : files_) {
+    if (const auto at = file->metadata().find(key); at != file->metadata().end()) return at->second;
+  }
+  return "";
+}
+
 void SafetensorsModel::read_index(const Path& directory) {
   const Path index = directory / "model.safetensors.index.json";
   if (!std::filesystem::exists(index)) {

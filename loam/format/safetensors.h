@@ -72,6 +72,8 @@ class SafetensorsModel {
   bool contains(const std::string& name) const { return where_.contains(name); }
   const SafetensorsEntry& entry(const std::string& name) const;  // Error{kNotFound}
   Tensor tensor(const std::string& name) const;                  // Error{kNotFound}
+  // What the first file that has the key says under it; "" for none.
+  std::string metadata(const std::string& key) const;
 
  private:
   void read_index(const Path& directory);

@@ -21,6 +21,7 @@ class FileTensors {
   FileTensors(const Path& directory, const Family& family);
   bool contains(const std::string& name) const { return files_.contains(real_name(name)); }
   Tensor tensor(const std::string& name) const { return files_.tensor(real_name(name)); }
+  std::string metadata(const std::string& key) const { return files_.metadata(key); }
 
   // Names and shapes. Error{kBadFormat} that lists the tensors that are missing and those that belong nowhere, or names
   // the first of a wrong shape or dtype.

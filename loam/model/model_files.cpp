@@ -11,6 +11,8 @@
 namespace loam {
 namespace {
 
+constexpr const char* kTokenizerKey = "loam.tokenizer";  // of the weights' metadata
+
 // Where one tensor of a file belongs: rows [begin, begin + rows) of a parameter.
 struct Place {
   std::string file_name;
@@ -78,6 +80,7 @@ Model load_model(const ExecContext& ctx, const Path& directory, DType compute_dt
   model.bos_id = read.bos_id;
   model.eos_ids = read.eos_ids;
   const FileTensors file(directory, *read.family);
+  model.tokenizer = file.metadata(kTokenizerKey);
   const std::vector<Place> places = places_of(*read.family, read.config, *model.weights);
   // The file vouches for the sizes of the configuration before memory is taken for them.
   std::vector<std::pair<std::string, Shape>> expected;
@@ -136,9 +139,13 @@ const Family& family_to_write(const Model& model, const SaveModelOptions& option
   const std::string& name = options.family.empty() ? model.family : options.family;
   if (name.empty()) return family_for(model.config());
   const Family& family = family_named(name);
-  LOAM_CHECK(family.fits(model.config()), "the model cannot be written as {}: {}", name,
-             config_to_json(model.config()).dump());
-  return family;
+  if (family.fits(model.config())) return family;
+  std::string fitting;
+  for (const Family* other : families()) {
+    if (other->fits(model.config())) fitting += (fitting.empty() ? "" : ", ") + std::string(other->name);
+  }
+  fail(ErrorCode::kInvalidArgument, "the model cannot be written as {}{}", name,
+       fitting.empty() ? ", nor as any other family" : "; it can as " + fitting);
 }
 
 }  // namespace
@@ -171,7 +178,9 @@ void save_model(const ExecContext& ctx, const Model& model, const std::function<
   generation["_from_model_config"] = true;
   for (const char* key : {"bos_token_id", "eos_token_id"}) generation[key] = json.at(key);
 
-  write_safetensors(directory / "model.safetensors", tensors, {{"format", "pt"}}, options.on_bytes);
+  std::map<std::string, std::string> metadata{{"format", "pt"}};
+  if (!model.tokenizer.empty()) metadata[kTokenizerKey] = model.tokenizer;
+  write_safetensors(directory / "model.safetensors", tensors, metadata, options.on_bytes);
   write_file_atomic(directory / "generation_config.json", generation.dump(2) + "\n");
   write_file_atomic(directory / "config.json", json.dump(2) + "\n");
 }

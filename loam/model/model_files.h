@@ -23,6 +23,7 @@ struct Model {
   std::unique_ptr<Transformer> transformer;
   int32_t bos_id = -1;           // begins a text; -1: not stated
   std::vector<int32_t> eos_ids;  // each ends a reply
+  std::string tokenizer;         // fingerprint of the one that made the training data; "": not recorded
   const ModelConfig& config() const { return transformer->config(); }
 };
 
@@ -35,6 +36,7 @@ Model make_model(const ExecContext& ctx, const ModelConfig& config, DType comput
 // the configuration ties it.
 Model load_model(const ExecContext& ctx, const Path& directory, DType compute_dtype, bool with_gradients = false);
 
+// The weights' file also records Model::tokenizer, in its metadata under "loam.tokenizer".
 struct SaveModelOptions {
   // Of matrices and embeddings in the file, and what config.json states; norm weights and biases are always f32.
   DType dtype = DType::f32;

@@ -18,27 +18,26 @@ constexpr int64_t kVerifiedTokens = int64_t{1} << 28;  // larger sets are checke
 constexpr int kMaxSkippedSteps = 20;                   // in a row
 constexpr double kPatience = 3;                        // seconds that an interrupted step may still take
 
-struct TokenSets {
-  std::shared_ptr<const TokenSet> train, val;
-};
-
-TokenSets open_token_sets(const Path& data) {
+// Opens the token sets of a run and checks them.
+void open_token_sets(const Path& data, RunStart& start) {
   LOAM_CHECK(!data.empty(), "data.path is not set: a directory made by `loam data tokenize`");
   if (!std::filesystem::exists(data / "train")) {
     fail(ErrorCode::kNotFound, "{}: there is no train/ in it; `loam data tokenize` makes such a directory",
          data.string());
   }
-  TokenSets sets{std::make_shared<TokenSet>(data / "train"), nullptr};
-  if (std::filesystem::exists(data / "val")) sets.val = std::make_shared<TokenSet>(data / "val");
+  start.train = std::make_shared<TokenSet>(data / "train");
+  if (std::filesystem::exists(data / "val")) start.val = std::make_shared<TokenSet>(data / "val");
   bool small = true;
-  for (const auto& set : {sets.train, sets.val}) {
+  for (const auto& set : {start.train, start.val}) {
     if (!set) continue;
     small &= set->tokens() <= kVerifiedTokens;
     if (set->tokens() <= kVerifiedTokens) set->verify();
   }
-  check_token_sets(data, *sets.train, sets.val.get(), small);
-  return sets;
+  check_token_sets(data, *start.train, start.val.get(), small);
 }
+
+// NaN has no sign that would say anything.
+std::string shown(double value) { return std::isnan(value) ? "nan" : fmt::format("{}", value); }
 
 bool is_due(int64_t step, int64_t every, int64_t last) { return step == last || (every > 0 && step % every == 0); }
 
@@ -87,10 +86,11 @@ class Run {
     if (first_step_ > 0) evaluate();  // what a kill after the save cut off
     {
       Progress progress("train", config_.steps - first_step_, "steps");
-      while (trainer_.steps_done() < config_.steps && !interrupted()) train_step(progress);
+      train(progress);
     }
-    if (skipped_in_all_ > 0)
-      log_warn("{} of {} steps changed nothing", skipped_in_all_, trainer_.steps_done() - first_step_);
+    const int64_t steps = trainer_.steps_done() - first_step_;
+    if (in_doubt_ || (steps > 0 && skipped_in_all_ == steps)) stop_after_nothing(trainer_.steps_done());
+    if (skipped_in_all_ > 0) log_warn("{} of {} steps changed nothing", skipped_in_all_, steps);
     summary_.interrupted = trainer_.steps_done() < config_.steps || cut_short_;
     if (trainer_.steps_done() > saved_step_) save();
     metrics_.plot();
@@ -127,6 +127,17 @@ class Run {
              first_step_ > 0 ? fmt::format(", going on after step {}", first_step_) : "");
   }
 
+  // What an error finds trained is saved, if it is good.
+  void train(Progress& progress) {
+    try {
+      while (trainer_.steps_done() < config_.steps && !interrupted()) train_step(progress);
+    } catch (const Error& error) {
+      if (in_doubt_ || saving_ || trainer_.steps_done() == saved_step_) throw;
+      save();
+      fail(error.code(), "{}; what was trained is in {}", error.what(), saved_.string());
+    }
+  }
+
   void train_step(Progress& progress) {
     const Stopwatch watch;
     std::optional<Stopwatch> waiting;  // since the interrupt
@@ -146,6 +157,7 @@ class Run {
     if (result.loss) summary_.final_loss = result.loss;
     if (result.step == 1 || is_due(result.step, config_.log_every, config_.steps)) log_step(result, progress);
     check_step(result);
+    if (!result.skipped) good_ = saved_;  // loss and gradient of what it holds, or of what came of it, are numbers
     if (::isatty(STDERR_FILENO)) progress.advance(1);
     // While gradients are not finite the weights may be ruined: what was saved before is kept.
     if (!in_doubt_ && is_due(result.step, config_.save_every, config_.steps)) save();
@@ -159,37 +171,47 @@ class Run {
     return fmt::format("step {} (samples {} to {})", step, first, first + config_.batch - 1);
   }
 
-  // The state as it stands is good unless gradients were not finite: it is saved, so that the same command tries again
-  // from here.
+  // The state as it stands is saved, so that the same command tries again from here, unless the last loss or gradient
+  // was not finite.
   [[noreturn]] void stop(int64_t step, const std::string& reason, const std::string& message) {
     if (!in_doubt_ && trainer_.steps_done() > saved_step_) save();
+    if (!in_doubt_) good_ = saved_;
     Json stopped = record("stopped");
     stopped["reason"] = reason;
     stopped["first_sample"] = first_sample(step);
     stopped["samples"] = config_.batch;
     metrics_.write(stopped);
-    fail(ErrorCode::kInvalidArgument, "{}: {}; training stops. {}", place_of(step), message,
-         saved_.empty() ? "There is no checkpoint yet" : "The last good checkpoint is " + saved_.string());
+    fail(ErrorCode::kInvalidArgument, "{}; training stops. {}", message, what_is_kept());
   }
 
-  // A loss that is not finite: the step changed nothing.
+  std::string what_is_kept() const {
+    if (saved_.empty()) return "There is no checkpoint yet";
+    if (good_.empty()) return fmt::format("The checkpoint {} may have the fault already", saved_.string());
+    return fmt::format("The last good checkpoint is {}", good_.string());
+  }
+
+  // A loss that is not finite: the step changed nothing, but what came before it may have ruined the weights.
   [[noreturn]] void stop_at(const StepResult& result) {
+    in_doubt_ = true;
     stop(result.step + 1, "the loss is not finite",
-         fmt::format("the loss is {}, at learning rate {:.3g}, gradient norm {}", *result.loss, result.learning_rate,
-                     *result.grad_norm));
+         fmt::format("{}: the loss is {}, at learning rate {:.3g}, gradient norm {}", place_of(result.step + 1),
+                     shown(*result.loss), result.learning_rate, shown(*result.grad_norm)));
   }
 
   void check_step(const StepResult& result) {
     skipped_ = result.skipped ? skipped_ + 1 : 0;
-    in_doubt_ = result.skipped && result.targets > 0;
+    if (result.targets > 0) in_doubt_ = result.skipped;
     if (!result.skipped) return;
     ++skipped_in_all_;
     log_warn("{}: {}; the step changes nothing", place_of(result.step),
              result.targets == 0 ? "no target to learn" : "the gradient is not finite");
-    if (skipped_ == kMaxSkippedSteps) {
-      const std::string what = fmt::format("{} steps in a row changed nothing", skipped_);
-      stop(result.step, what, what);
-    }
+    if (skipped_ == kMaxSkippedSteps) stop_after_nothing(result.step);
+  }
+
+  [[noreturn]] void stop_after_nothing(int64_t step) {
+    const std::string what =
+        skipped_ == 1 ? "the last step changed nothing" : fmt::format("{} steps in a row changed nothing", skipped_);
+    stop(step, what, place_of(step) + ": " + what);
   }
 
   void log_step(const StepResult& result, Progress& progress) {
@@ -229,7 +251,14 @@ class Run {
     extra["command"] = words;
     extra["metrics"] = metrics_.size();
     metrics_.sync();  // what a checkpoint goes on from must not be missing in the curve
-    saved_ = trainer_.save(store_, extra);
+    saving_ = true;
+    try {
+      saved_ = trainer_.save(store_, extra);
+    } catch (const Error& error) {
+      fail(error.code(), "{}; the state after step {} is not saved. {}", error.what(), trainer_.steps_done(),
+           what_is_kept());
+    }
+    saving_ = false;
     saved_step_ = trainer_.steps_done();
     log_debug("saved {}", saved_.string());
   }
@@ -278,6 +307,10 @@ class Run {
     log_info("step {}/{}  validation loss {:.4f}{}", step, config_.steps, result->loss,
              result->bits_per_byte ? fmt::format("  {:.4f} bits a byte", *result->bits_per_byte) : "");
     metrics_.plot();
+    if (std::isfinite(result->loss)) return;
+    in_doubt_ = true;
+    stop(step, "the validation loss is not finite",
+         fmt::format("step {}: the validation loss is {}", step, shown(result->loss)));
   }
 
   const ExecContext& ctx_;
@@ -294,8 +327,10 @@ class Run {
   Stopwatch watch_;
   int64_t saved_step_ = 0;
   Path saved_;             // the checkpoint of saved_step_; empty for none
-  int skipped_ = 0;        // in a row
-  bool in_doubt_ = false;  // the last step's gradient was not finite
+  Path good_;              // the newest one that a good step came after; empty for none
+  int skipped_ = 0;        // steps in a row
+  bool in_doubt_ = false;  // the last loss or gradient was not finite
+  bool saving_ = false;
   int64_t skipped_in_all_ = 0;
   bool cut_short_ = false;  // a validation or sample, by an interrupt
   double life_seconds_ = 0, life_tokens_ = 0, interval_seconds_ = 0;
@@ -305,15 +340,27 @@ class Run {
 
 }  // namespace
 
+TrainConfig check_config(const TrainConfig& config, const TokenSetInfo& data) {
+  const TrainConfig whole = config_for_data(config, data);
+  for (const std::string& warning : config_warnings(whole)) log_warn("{}", warning);
+  family_for(whole.model);
+  return whole;
+}
+
+RunStart check_run(const TrainConfig& config, const RunOptions& options) {
+  RunStart start;
+  if (!options.out.empty()) start.checkpoint = find_start(options);
+  open_token_sets(config.data.path, start);
+  start.config = check_config(config, start.train->info());
+  Trainer::check_data(start.config, start.train, start.val);
+  return start;
+}
+
 RunSummary run_training(const ExecContext& ctx, const TrainConfig& config, const RunOptions& options) {
   const RunLock lock(options.out);
-  const std::optional<VerifiedCheckpoint> start = find_start(options);
-  const Path data = config.data.path;
-  const TokenSets sets = open_token_sets(data);
-  const TrainConfig whole = config_for_data(config, sets.train->info());
-  for (const std::string& warning : config_warnings(whole)) log_warn("{}", warning);
-  family_for(whole.model);  // an error if no MODEL directory could hold the result
-  Trainer trainer(ctx, whole, sets.train, sets.val);
+  const RunStart checked = check_run(config, options);
+  const std::optional<VerifiedCheckpoint>& start = checked.checkpoint;
+  Trainer trainer(ctx, checked.config, checked.train, checked.val);
   Earlier earlier;
   if (start) {
     const Json extra = trainer.load(*start, options.allow_changed_config);
@@ -325,7 +372,7 @@ RunSummary run_training(const ExecContext& ctx, const TrainConfig& config, const
       earlier.records = records ? records->as_int() : 1;
     }
   }
-  if (start && !options.force && is_finished(trainer, options, *start, sets.val != nullptr)) {
+  if (start && !options.force && is_finished(trainer, options, *start, checked.val != nullptr)) {
     log_info("nothing is left to do: {} has its {} steps and their model", options.out.string(), config.steps);
     RunSummary done;
     done.steps = trainer.steps_done();
@@ -335,7 +382,7 @@ RunSummary run_training(const ExecContext& ctx, const TrainConfig& config, const
   // Up to here nothing was written but the lock.
   prepare_run_directory(options, start);
   write_file_atomic(options.out / "config.json", config_to_json(trainer.config()).dump(2) + "\n");
-  return Run(ctx, trainer, options, data, earlier)();
+  return Run(ctx, trainer, options, config.data.path, earlier)();
 }
 
 }  // namespace loam

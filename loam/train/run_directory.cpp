@@ -73,6 +73,9 @@ void check_config_file(const Path& path) {
 
 // Hidden files (temporary ones of a killed run, the lock) count as nothing.
 Contents contents_of(const Path& directory) {
+  std::error_code error;
+  if (!fs::exists(directory, error)) return Contents::nothing;
+  if (!fs::is_directory(directory, error)) fail(ErrorCode::kAlreadyExists, "{} is not a directory", directory.string());
   if (why_no_run(directory / "config.json").empty()) return Contents::run;
   for (const auto& entry : fs::directory_iterator(directory)) {
     if (!entry.path().filename().string().starts_with('.')) return Contents::other;
@@ -151,24 +154,8 @@ void prepare_run_directory(const RunOptions& options, const std::optional<Verifi
   }
 }
 
-RunLock::RunLock(const Path& directory) : directory_(directory), path_(directory / ".lock") {
-  std::error_code error;
-  for (Path at = fs::absolute(directory); !fs::exists(at, error) && at.has_relative_path(); at = at.parent_path()) {
-    made_.push_back(at);
-  }
-  fs::create_directories(directory, error);
-  const std::string why = error.message();
-  if (!fs::is_directory(directory, error)) {
-    remove_made();
-    if (fs::exists(directory, error)) fail(ErrorCode::kAlreadyExists, "{} is not a directory", directory.string());
-    fail(ErrorCode::kIo, "{}: cannot make the directory: {}", directory.string(), why);
-  }
-  try {
-    take();
-  } catch (...) {
-    remove_made();
-    throw;
-  }
+RunLock::RunLock(const Path& directory) : directory_(directory), path_(directory / ".lock"), made_(directory) {
+  take();
 }
 
 void RunLock::take() {
@@ -194,13 +181,8 @@ void RunLock::take() {
   }
 }
 
-void RunLock::remove_made() const {
-  for (const Path& path : made_) ::rmdir(path.c_str());
-}
-
 RunLock::~RunLock() {
   ::unlink(path_.c_str());
-  remove_made();
   ::close(fd_);
 }
 

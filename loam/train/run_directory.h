@@ -28,9 +28,8 @@ class RunLock {
 
  private:
   void take();
-  void remove_made() const;
   Path directory_, path_;
-  std::vector<Path> made_;  // innermost first
+  MadeDirectories made_;
   int fd_ = -1;
 };
 

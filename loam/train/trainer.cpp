@@ -62,6 +62,12 @@ void check_vocabulary(const TrainConfig& config, const TokenSet& set, const char
              config.model.vocab_size);
 }
 
+Loader checked_loader(const TrainConfig& config, const std::shared_ptr<const TokenSet>& train, const TokenSet* val) {
+  check_vocabulary(config, *train, "training");
+  if (val) check_vocabulary(config, *val, "validation");
+  return Loader(train, loader_options(config));
+}
+
 std::vector<OptimGroup> optimizer_groups(ParamStore& weights, const OptimizerConfig& config,
                                          std::vector<int32_t>& index_of) {
   std::vector<OptimGroup> groups;
@@ -88,13 +94,13 @@ Trainer::State::State(const ExecContext& context, TrainConfig c, std::shared_ptr
       config(std::move(c)),
       train(std::move(train_set)),
       val(std::move(val_set)),
-      loader((check_vocabulary(config, *train, "training"), train), loader_options(config)) {
-  if (val) check_vocabulary(config, *val, "validation");
+      loader(checked_loader(config, train, val.get())) {
   ctx.step = &step_state;
   ctx.seed = static_cast<uint64_t>(config.seed);
   ctx.numerics = numerics_of(config.numerics);
   model = make_model(ctx, config.model, dtype_of(config.dtype), true);
   model.weights->initialize(ctx.seed);
+  model.tokenizer = train->info().tokenizer_fingerprint;
   if (const int32_t end = train->info().end_of_text; end >= 0) {
     model.bos_id = end;
     model.eos_ids = {end};
@@ -108,6 +114,11 @@ Trainer::Trainer(const ExecContext& ctx, TrainConfig config, std::shared_ptr<con
     : state_(std::make_unique<State>(ctx, std::move(config), std::move(train), std::move(val))) {}
 
 Trainer::~Trainer() = default;
+
+void Trainer::check_data(const TrainConfig& config, const std::shared_ptr<const TokenSet>& train,
+                         const std::shared_ptr<const TokenSet>& val) {
+  checked_loader(config, train, val.get());
+}
 
 int64_t Trainer::steps_done() const { return state_->steps_done; }
 Model& Trainer::model() { return state_->model; }

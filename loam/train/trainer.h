@@ -77,14 +77,24 @@ struct RunOptions {
 // matrices (some 50 ms): what a run's rate is measured against.
 double measure_matmul_rate(const ExecContext& ctx, ComputeDtype dtype);
 
+// The configuration of a run on this data, with its warnings said. Error if no MODEL directory could hold the result.
+TrainConfig check_config(const TrainConfig& config, const TokenSetInfo& data);
+
 class Trainer {
  public:
   // `config` must be derived; its numerics replace those of `ctx`. Allocates model and optimizer and initialises the
   // weights. `val` may be null.
-  // Error{kInvalidArgument} if the data have ids that the model's vocabulary lacks.
+  // Error{kInvalidArgument} if the data have ids that the model's vocabulary lacks, or are shorter than a row.
   Trainer(const ExecContext& ctx, TrainConfig config, std::shared_ptr<const TokenSet> train,
           std::shared_ptr<const TokenSet> val);
   ~Trainer();
+
+  // The same errors without the model.
+  static void check_data(const TrainConfig& config, const std::shared_ptr<const TokenSet>& train,
+                         const std::shared_ptr<const TokenSet>& val);
+  // Those of load().
+  static void check_checkpoint(const VerifiedCheckpoint& checkpoint, const TrainConfig& config, const TokenSet& train,
+                               const TokenSet* val, bool allow_changed_config);
 
   static RunPlan plan(const TrainConfig& config, int64_t train_tokens);
   // The estimate in it: bytes at the peak of a step beyond weights, gradients and moments.
@@ -119,9 +129,11 @@ class Trainer {
 // metrics, MODEL directory OUT/model with the data's tokenizer at the end. On SIGINT or SIGTERM (within an
 // InterruptScope) it says so at once, finishes the step or, if that would take more than a few seconds, gives it up
 // (after the op that runs; a validation, after the micro-batch that runs), saves a checkpoint and returns with
-// `interrupted`; the same call goes on from there, bit for bit. If the loss is not finite, or twenty steps in a row
-// change nothing, the state as it stands is saved, `stopped` is recorded, and the call ends in
-// Error{kInvalidArgument}.
+// `interrupted`; the same call goes on from there, bit for bit.
+//
+// If a loss is not finite, twenty steps in a row change nothing, or the last one does not because its gradient is not
+// finite, `stopped` is recorded and the call ends in Error{kInvalidArgument}, which names the last good checkpoint: the
+// state is saved only where the last loss and gradient were finite. So it is on every other Error.
 struct RunSummary {
   int64_t steps = 0;
   // Of what this call did; none if it did no such thing.
@@ -129,6 +141,14 @@ struct RunSummary {
   double seconds = 0;  // of training in all, earlier lives of the run included
   bool interrupted = false;
 };
+// What a run starts with. Finding it makes every check of run_training that needs no memory for the model, and writes
+// nothing; without `out` in the options none of what is there.
+struct RunStart {
+  std::shared_ptr<const TokenSet> train, val;  // val: null if there is none
+  TrainConfig config;
+  std::optional<VerifiedCheckpoint> checkpoint;
+};
+RunStart check_run(const TrainConfig& config, const RunOptions& options);
 RunSummary run_training(const ExecContext& ctx, const TrainConfig& config, const RunOptions& options);
 
 }  // namespace loam

@@ -84,6 +84,25 @@ StoredState read_state(const Path& checkpoint) {
   }
 }
 
+// That of a checkpoint which a run may go on from.
+StoredState checked_state(const VerifiedCheckpoint& checkpoint, const TrainConfig& config, const TokenSet& train,
+                          const TokenSet* val, bool allow_changed_config) {
+  const std::string name = checkpoint.path.string();
+  StoredState state = read_state(checkpoint.path);
+  if (state.step != checkpoint.step) {
+    fail(ErrorCode::kBadFormat, "{}: state.json: step {}, but the manifest says {}", name, state.step, checkpoint.step);
+  }
+  check_config(checkpoint.path, state.config, config, allow_changed_config);
+  LOAM_CHECK(state.samples == state.step * config.batch,
+             "{}: batch has changed: {} samples were taken in {} steps, which no step of {} rows continues", name,
+             state.samples, state.step, config.batch);
+  for (const std::string& what : config_diff(state.data, data_json(train, val))) {
+    // Validation data change no weight, but the loss curve would change its meaning unseen.
+    fail(ErrorCode::kInvalidArgument, "{}: the data are not those of the run (fingerprint of {})", name, what);
+  }
+  return state;
+}
+
 // A tensor of a checkpoint file, in the shape it must have.
 Tensor checked_tensor(const SafetensorsFile& file, const std::string& name, const Shape& shape) {
   const Tensor tensor = file.tensor(name);
@@ -139,23 +158,15 @@ Path Trainer::save(CheckpointStore& store, const Json& extra) {
   return store.save(s.steps_done, {model, optimizer}, state, s.config.keep_last);
 }
 
+void Trainer::check_checkpoint(const VerifiedCheckpoint& checkpoint, const TrainConfig& config, const TokenSet& train,
+                               const TokenSet* val, bool allow_changed_config) {
+  checked_state(checkpoint, config, train, val, allow_changed_config);
+}
+
 Json Trainer::load(const VerifiedCheckpoint& verified, bool allow_changed_config) {
   State& s = *state_;
   const Path& checkpoint = verified.path;
-  const StoredState state = read_state(checkpoint);
-  if (state.step != verified.step) {
-    fail(ErrorCode::kBadFormat, "{}: state.json: step {}, but the manifest says {}", checkpoint.string(), state.step,
-         verified.step);
-  }
-  check_config(checkpoint, state.config, s.config, allow_changed_config);
-  LOAM_CHECK(state.samples == state.step * s.config.batch,
-             "{}: batch has changed: {} samples were taken in {} steps, which no step of {} rows continues",
-             checkpoint.string(), state.samples, state.step, s.config.batch);
-  for (const std::string& what : config_diff(state.data, data_json(*s.train, s.val.get()))) {
-    // Validation data change no weight, but the loss curve would change its meaning unseen.
-    fail(ErrorCode::kInvalidArgument, "{}: the data are not those of the run (fingerprint of {})", checkpoint.string(),
-         what);
-  }
+  const StoredState state = checked_state(verified, s.config, *s.train, s.val.get(), allow_changed_config);
   const DType compute_type = s.config.dtype == ComputeDtype::bf16 ? DType::bf16 : DType::f32;
   if (state.threads != s.ctx.threads && matmul_depends_on_threads(s.ctx.numerics, compute_type)) {
     log_warn("the run used {} threads, now {}: from here on it is equal within rounding, not bit for bit",

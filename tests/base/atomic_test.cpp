@@ -11,6 +11,7 @@
 
 #include "loam/base/clock.h"
 #include "loam/base/file.h"
+#include "loam/base/interrupt.h"
 #include "loam/base/philox.h"
 #include "tests/harness/expect_error.h"
 #include "tests/harness/temp_dir.h"
@@ -92,6 +93,7 @@ TEST(AtomicFile, FullDiskLeavesTheOldOne) {
   EXPECT_LOAM_ERROR(write_file_atomic(dir / "a", std::string(4 << 20, 'x')), ErrorCode::kIo, "No space left");
   EXPECT_EQ(read_file(dir / "a"), "old");
   EXPECT_EQ(entries_in(dir.path()), 1);
+  EXPECT_LOAM_ERROR(AtomicDirectory(dir.path(), true, {"a"}), ErrorCode::kInvalidArgument, "mount point");
 
   const auto fill = [&] {
     AtomicDirectory directory(dir / "d");
@@ -183,7 +185,86 @@ TEST(AtomicDirectory, ARivalThatCameFirstIsKept) {
   const Path path = dir / "out";
   AtomicDirectory directory(path);
   std::filesystem::create_directory(path);
-  EXPECT_LOAM_ERROR(directory.commit(), ErrorCode::kAlreadyExists, "/out");
+  std::ofstream(path / "a") << "theirs";
+  EXPECT_LOAM_ERROR(directory.commit(), ErrorCode::kAlreadyExists, "/out: another process has made it");
+  EXPECT_EQ(read_file(path / "a"), "theirs");
+}
+
+TEST(AtomicDirectory, AnEmptyDirectoryIsAsGoodAsNone) {
+  const TempDir dir;
+  const Path path = dir / "out";
+  std::filesystem::create_directory(path);
+  AtomicDirectory directory(path);
+  write_file_atomic(directory.path() / "a", "1");
+  directory.commit();
+  EXPECT_EQ(read_file(path / "a"), "1");
+  EXPECT_EQ(entries_in(dir.path()), 1);
+
+  // But no directory that somebody works in.
+  std::filesystem::create_directory(dir / "here");
+  const Path before = std::filesystem::current_path();
+  std::filesystem::current_path(dir / "here");
+  EXPECT_LOAM_ERROR(AtomicDirectory("."), ErrorCode::kInvalidArgument, "working directory");
+  EXPECT_LOAM_ERROR(AtomicDirectory(dir / "here"), ErrorCode::kInvalidArgument, "working directory");
+  std::filesystem::current_path(before);
+}
+
+TEST(AtomicDirectory, DirectoriesAboveItStayOnlyWithIt) {
+  const TempDir dir;
+  std::filesystem::create_directory(dir / "mine");
+  { AtomicDirectory directory(dir / "mine" / "a" / "b" / "out"); }
+  EXPECT_TRUE(std::filesystem::is_empty(dir / "mine"));
+  AtomicDirectory(dir / "mine" / "a" / "b" / "out").commit();
+  EXPECT_TRUE(std::filesystem::is_directory(dir / "mine" / "a" / "b" / "out"));
+}
+
+TEST(Atomic, ALinkIsFollowedAndStays) {
+  const TempDir dir;
+  namespace fs = std::filesystem;
+  for (const char* name : {"disk", "disk/there"}) fs::create_directory(dir / name);
+  write_file_atomic(dir / "disk" / "there" / "a", "old");
+  write_file_atomic(dir / "disk" / "file", "old");
+  fs::create_symlink("disk/there", dir / "first");
+  fs::create_symlink("first", dir / "out");
+  fs::create_symlink("disk/new", dir / "dangling");
+  fs::create_symlink("disk/file", dir / "file");
+  EXPECT_LOAM_ERROR(AtomicDirectory(dir / "out"), ErrorCode::kAlreadyExists, "disk/there: already exists");
+  for (const char* name : {"out", "dangling"}) {
+    AtomicDirectory directory(dir / name, true, {"a"});
+    write_file_atomic(directory.path() / "a", "new");
+    directory.commit();
+  }
+  write_file_atomic(dir / "file", "new");
+  for (const char* link : {"first", "out", "dangling", "file"}) EXPECT_TRUE(fs::is_symlink(dir / link)) << link;
+  for (const char* file : {"there/a", "new/a", "file"}) EXPECT_EQ(read_file(dir / "disk" / file), "new") << file;
+  fs::create_symlink("loop", dir / "loop");
+  EXPECT_LOAM_ERROR(AtomicDirectory(dir / "loop"), ErrorCode::kIo, "follow its links");
+  EXPECT_EQ(entries_in(dir.path()), 6);
+  EXPECT_EQ(entries_in(dir / "disk"), 3);
+}
+
+// A second signal ends the process where it stands.
+TEST(Atomic, WhatTwoSignalsLeaveIsRemovedByTheNextWriter) {
+  const TempDir dir;
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    const InterruptScope interrupt;
+    AtomicDirectory directory(dir / "out");
+    AtomicFile file(dir / "file");
+    std::ofstream(directory.path() / "a") << "1";
+    ::raise(SIGINT);
+    ::raise(SIGINT);
+    ::_exit(1);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  EXPECT_EQ(WEXITSTATUS(status), 128 + SIGINT);
+  EXPECT_EQ(entries_in(dir.path()), 2);
+  { const AtomicDirectory again(dir / "out"); }
+  EXPECT_EQ(entries_in(dir.path()), 1);
+  { const AtomicFile again(dir / "file"); }
+  EXPECT_EQ(entries_in(dir.path()), 0);
 }
 
 TEST(AtomicDirectory, WhatAKilledProcessLeftIsRemovedAndWhatALivingOneBuildsIsNot) {
@@ -204,8 +285,9 @@ TEST(AtomicDirectory, WhatAKilledProcessLeftIsRemovedAndWhatALivingOneBuildsIsNo
   ASSERT_EQ(::read(pipe[0], &byte, 1), 1);
   std::filesystem::create_directory(dir / ".out.tmp-notes");  // another's name
   {
-    const AtomicDirectory rival(path), other(dir / "other");
-    EXPECT_EQ(entries_in(dir.path()), 4);
+    EXPECT_LOAM_ERROR(AtomicDirectory(path, true), ErrorCode::kAlreadyExists, "/out: another process is writing it");
+    const AtomicDirectory other(dir / "other");
+    EXPECT_EQ(entries_in(dir.path()), 3);
   }
   ::kill(child, SIGKILL);
   ::waitpid(child, nullptr, 0);

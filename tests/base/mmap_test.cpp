@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "loam/base/error.h"
+#include "loam/base/map_guard.h"
 #include "tests/harness/expect_error.h"
 #include "tests/harness/temp_dir.h"
 #include "tests/harness/write_quickly.h"
@@ -46,6 +47,22 @@ TEST(MappedFileDeathTest, AFileThatIsCutWhileInUseIsNamed) {
   const TempDir dir;
   EXPECT_EXIT(read_what_is_cut(dir.path()), ::testing::ExitedWithCode(1),
               "^error: .*/b: it was cut, or could not be read, while in use\n$");
+}
+
+TEST(MappedFile, AGuardedReadOfWhatIsCutIsAnError) {
+  const TempDir dir;
+  for (const char* name : {"a", "b"}) testing::write_quickly(dir / name, std::string(kPages, 'x'));
+  const MappedFile a(dir / "a"), b(dir / "b");
+  ASSERT_EQ(::truncate((dir / "b").c_str(), 0), 0);
+  const auto count = [](const MappedFile& file) {
+    int64_t found = 0;
+    guarded([&] { found = std::count(file.text().begin(), file.text().end(), 'x'); });
+    return found;
+  };
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_LOAM_ERROR(count(b), ErrorCode::kIo, "/b: it was cut");
+    EXPECT_EQ(count(a), static_cast<int64_t>(kPages));
+  }
 }
 
 // A read behind the end of a map that is not loam's.

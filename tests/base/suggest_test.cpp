@@ -20,5 +20,12 @@ TEST(Suggest, IsSilentWhenNothingIsNear) {
   EXPECT_EQ(nearest_name(std::string(1'000'000, 'a'), {"seed"}), "");
 }
 
+TEST(ProblemAmong, ListsAndSuggests) {
+  const std::vector<std::string> words = {"llama", "gpt2"};
+  EXPECT_EQ(problem_among("gpt2", words), "");
+  EXPECT_EQ(problem_among("gptt2", words), "'gptt2' is none of llama, gpt2; did you mean gpt2?");
+  EXPECT_EQ(problem_among("", words), "'' is none of llama, gpt2");
+}
+
 }  // namespace
 }  // namespace loam

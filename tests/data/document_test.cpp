@@ -158,6 +158,39 @@ TEST_F(Documents, ABadLineIsReportedWithFileAndLine) {
   EXPECT_NE(again.find("e.jsonl:2: bad line: not JSON: byte 1: "), std::string::npos) << again;
 }
 
+// As in Python's json, and so in most programs that write such lines.
+TEST_F(Documents, OfEqualKeysTheLastOneCounts) {
+  const std::string line = R"({"id":"a","text":"one","id":"b","text":"two)";
+  for (const std::string end : {"", "\\ud800"}) {  // by either parser
+    const auto documents = read({file("d.jsonl", line + end + "\"}\n")});
+    ASSERT_EQ(documents.size(), 1u);
+    EXPECT_EQ(documents[0].id, "b");
+    EXPECT_EQ(documents[0].text.substr(0, 3), "two");
+  }
+  EXPECT_EQ(texts({file("e.jsonl", R"({"text":5,"text":"x"})"
+                                   "\n"
+                                   R"({"text":"x","text":5})")}),
+            Texts{"x"});
+  EXPECT_EQ(bad_, 1);
+}
+
+TEST_F(Documents, ALineThatShouldBeAPairSaysWhatItLacks) {
+  set_log_level(LogLevel::kWarn);
+  const Path path = file("d.jsonl",
+                         "{\"prompt\":\"a\",\"completion\":\"b\"}\n{\"prompt\":\"a\"}\n{\"completion\":\"b\"}\n"
+                         "{\"prompt\":1,\"completion\":\"b\"}\n{\"prompt\":\"a\",\"completion\":1}\n{\"x\":1}\n");
+  ::testing::internal::CaptureStderr();
+  DocumentReaderOptions options;
+  options.pairs = true;
+  EXPECT_EQ(texts({path}, options), Texts{"b"});
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  for (const char* part : {":2: bad line: there is no key 'completion'", ":3: bad line: there is no key 'prompt'",
+                           ":4: bad line: no string under 'prompt'", ":5: bad line: 'completion' is not a string",
+                           ":6: bad line: there is no key 'text'"}) {
+    EXPECT_NE(said.find("d.jsonl" + std::string(part)), std::string::npos) << part << " in " << said;
+  }
+}
+
 TEST_F(Documents, TooManyBadLinesAreAnError) {
   // 100 good lines, then bad ones: the second one of 102 passes 1 %.
   std::string bytes;

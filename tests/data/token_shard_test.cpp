@@ -140,6 +140,19 @@ TEST(TokenShard, FingerprintFollowsContents) {
   EXPECT_NE(TokenSet(directory / "a").fingerprint(), TokenSet(directory / "c").fingerprint());
 }
 
+TEST(TokenShard, AShardThatIsCutWhileInUseIsNamed) {
+  const TempDir directory;
+  write_set(directory / "s", std::vector<Ids>(4000, Ids(10, 7)));
+  const TokenSet set(directory / "s");
+  std::filesystem::resize_file(directory / "s" / "shard-00000.tok", 4096);
+  EXPECT_LOAM_ERROR(read_all(set), ErrorCode::kIo, "shard-00000.tok: it was cut");
+  EXPECT_LOAM_ERROR(set.document_of(39'999), ErrorCode::kIo, "shard-00000.tok: it was cut");
+  EXPECT_LOAM_ERROR(set.document_begin(3999), ErrorCode::kIo, "shard-00000.tok: it was cut");
+  Ids first(10);
+  set.read(0, first);
+  EXPECT_EQ(first, Ids(10, 7));
+}
+
 class HostileShard : public ::testing::Test {
  protected:
   void SetUp() override {

@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import re
+import resource
 import signal
 import stat
 import struct
@@ -76,7 +77,7 @@ class Usage(ProgramTest):
             ([*learn, "--pattern", "foo"], ["--pattern foo"]), ([*learn, "--special", "a", "--special", "a"], ["--special a"]),
             ([*shards, "--val-fraction", "2"], ["--val-fraction 2"]), ([*shards, "--limit", "-1"], ["--limit -1"]),
             (["config", "explain", "optimizer.lrr"], ["optimizer.lr"]),
-            (["convert", "--from", "a", "--to", "b", "--family", "bert"], ["--family"]),
+            (["convert", "--from", "a", "--to", "b", "--family", "gptt2"], ["--family", "none of llama, gpt2", "did you mean gpt2"]),
             (["score", "--model", "a", "--window", "-1"], ["--window -1"]), (["recipes", "more"], ["more"]),
         ]
         before = self.listing()
@@ -160,7 +161,121 @@ class Usage(ProgramTest):
         self.prepare()
         for words in [["generate", "--prompt", "x", "--model"], ["score", self.corpus, "--model"], ["convert", "--to", self.root / "c", "--from"]]:
             with self.subTest(words=words):
-                self.fails(1, *words, self.root / "run", says=["is a run", str(self.model)])
+                self.fails(1, *words, self.root / "run", says=["is a training run", str(self.model)])
+
+    def test_other_things_in_place_of_a_model(self):
+        self.prepare()
+        kinds = {self.tokenizer: "only a tokenizer", self.data: "a data directory", self.data / "train": "a token set",
+                 self.root / "run" / "checkpoints" / "step-00000001": f"the model of its run is {self.model}",
+                 self.root: "config.json", self.model / "model.safetensors": "give the directory", self.corpus: "neither"}
+        for path, says in kinds.items():
+            with self.subTest(path=path):
+                self.fails(1, "generate", "--prompt", "x", "--model", path, says=[f"model {path}: ", says])
+        self.fails(1, "convert", "--from", self.model, "--to", self.root / "c", "--family", "gpt2", says=["as gpt2; it can as llama"])
+
+    def test_tokenizer_of_another_model(self):
+        self.prepare()
+        other, large = self.root / "other", self.root / "large"
+        for path, size in [(other, 280), (large, 400)]:
+            self.succeeds("tokenizer", "train", "--input", self.corpus, "--vocab-size", size, "--out", path)
+        # `prepare` has 300 ids, so the model 320 rows.
+        commands = [["generate", "--prompt", "x", "--max-tokens", "3", "--model", self.model], ["score", self.corpus, "--model", self.model],
+                    ["convert", "--force", "--to", self.root / "c", "--from", self.model]]
+        said = "not the one that the model was trained with"
+        for words in commands:
+            with self.subTest(words=words):
+                self.fails(1, *words, "--tokenizer", large, says=[f"tokenizer {large}: ", "320 rows"])
+                self.assertIn(f"tokenizer {other}: {said}", run(*words, "--tokenizer", other).stderr.decode())
+                self.assertNotIn("tokenizer", run(*words).stderr.decode())
+                self.assertNotIn("tokenizer", run(*words, "--tokenizer", self.tokenizer).stderr.decode())
+        # The same of the tokenizer that lies beside the model, and that a converted model has on record.
+        self.succeeds(*commands[2])
+        for model in [self.model, self.root / "c"]:
+            (model / "tokenizer.json").write_bytes((other / "tokenizer.json").read_bytes())
+        for words in [commands[0], commands[1], ["convert", "--to", self.root / "d", "--from", self.root / "c"]]:
+            self.assertIn(said, run(*words).stderr.decode())
+        (self.model / "tokenizer.json").write_bytes((large / "tokenizer.json").read_bytes())
+        for words in commands:
+            self.fails(1, *words, says=["320 rows"])
+
+    def test_dry_run_checks_what_the_run_would(self):
+        self.prepare()
+        train = ["train", "--config", "tiny", "--data", self.data]
+        before = self.listing()
+        for words, says in [(["--set", "model.vocab_size=64"], ["model.vocab_size is 64"]),
+                            (["--set", "model.context_length=100000"], ["fewer than one row"]),
+                            (["--out", self.root / "run", "--steps", "1", "--set", "sample_every=0", "--seed", "9"], ["seed: "]),
+                            (["--out", self.data], ["holds no run"]), (["--out", self.corpus], ["not a directory"])]:
+            with self.subTest(words=words):
+                self.fails(1, *train, *words, "--dry-run", says=says)
+                self.fails(1, *train, *words, *([] if "--out" in words else ["--out", self.root / "new"]), says=says)
+        self.succeeds(*train, "--out", self.root / "new", "--dry-run")
+        shard = self.data / "train" / "shard-00000.tok"
+        shard.write_bytes(shard.read_bytes()[:-9] + b"\x01" * 9)
+        self.fails(1, *train, "--dry-run", says=[str(shard)])
+        self.assertEqual(self.listing(), before)
+
+    def test_window_of_score(self):
+        self.prepare()
+        for words, says in [(["--window", "1"], ["--window 1: ", "at least 2 and at most 64"]), (["--window", "65"], ["--window 65: "]),
+                            (["--stride", "64"], ["--stride 64: ", "at most 63"]), (["--window", "8", "--stride", "8"], ["at most 7"])]:
+            self.fails(2, "score", "--model", self.model, *words, self.corpus, says=says)
+
+    def test_replies_that_the_context_cuts_short(self):
+        self.prepare()
+        generate = ["generate", "--model", self.model, "--temperature", "0"]
+        done = run(*generate, "--prompt", "a", "--max-tokens", "500", "--json")
+        used = json.loads(done.stdout)["prompt_tokens"]
+        self.assertIn(f"--max-tokens 500: the model's context of 64 leaves room for {64 - used} after the prompt", done.stderr.decode())
+        self.assertNotIn(b"--max-tokens", run(*generate, "--prompt", "a", "--max-tokens", str(64 - used)).stderr)
+        done = run(*generate, "--prompt", "dog " * 100)
+        self.assertEqual((done.returncode, done.stdout), (1, b""))  # the prompt is not shown before it is checked
+
+    def test_outputs_that_are_empty_or_links(self):
+        self.prepare()
+        commands = [["tokenizer", "train", "--input", self.corpus, "--vocab-size", "260", "--out"],
+                    ["data", "tokenize", "--input", self.corpus, "--tokenizer", self.tokenizer, "--out"],
+                    ["convert", "--from", self.model, "--to"],
+                    ["train", "--config", "tiny", "--threads", "1", "--data", self.data, "--steps", "1", "--set", "sample_every=0", "--out"]]
+        for i, words in enumerate(commands):
+            with self.subTest(words=words):
+                empty, link = self.root / f"empty-{i}", self.root / f"link-{i}"
+                empty.mkdir()
+                link.symlink_to(empty.name)
+                self.succeeds(*words, link)
+                self.assertTrue(link.is_symlink() and any(empty.iterdir()))
+
+    def test_two_processes_with_one_output(self):
+        out = str(self.root / "out")
+        first = subprocess.Popen([PROGRAM, "tokenizer", "train", "--input", "-", "--vocab-size", "260", "--out", out, "--quiet"],
+                                 stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+        before = self.listing()
+        while self.listing() == before:
+            self.assertIsNone(first.poll())
+        words = ["tokenizer", "train", "--input", self.corpus, "--vocab-size", "270", "--out", out]
+        self.fails(1, *words, says=[out, "another process is writing it"])
+        self.fails(1, *words, "--force", says=[out, "another process is writing it"])
+        first.communicate(b"the text of the first one")
+        self.assertEqual(first.returncode, 0)
+        self.assertEqual(self.json_of("tokenizer", "info", "--tokenizer", out)["vocab_size"], 260)
+
+    def test_input_that_lies_in_the_output(self):
+        self.prepare()
+        inside = self.data / "train" / "index.json"
+        words = ["data", "tokenize", "--tokenizer", self.tokenizer, "--out", self.data, "--force", "--input", self.corpus]
+        self.fails(2, *words, inside, says=[f"--input {inside}: lies in --out"])
+        self.succeeds(*words, self.data)  # what a directory holds of it is not meant
+
+    def test_full_disk(self):
+        self.prepare()
+        for limit, name in [(100, "tokenizer.json"), (20000, "model.safetensors")]:
+            words = [PROGRAM, "convert", "--from", str(self.model), "--to", str(self.root / "new" / "c")]
+            before = self.listing()
+            done = subprocess.run(words, capture_output=True, check=False,
+                                  preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)))
+            self.assertEqual(done.returncode, 1)
+            self.assertRegex(done.stderr.decode(), rf"^error: .*/{name}: cannot write: File too large\n$")
+            self.assertEqual(self.listing(), before)
 
     def test_settings_that_fail_with_what_follows_from_them(self):
         train = ["train", "--config", "tiny", "--data", self.root / "none", "--out", self.root / "out"]
