@@ -72,7 +72,7 @@ void on_bus_error(int signal, siginfo_t* info, void* context) {
 void install_handler() {
   struct sigaction action = {};
   action.sa_sigaction = on_bus_error;
-  action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;  // the handler may be left by a jump
+  action.sa_flags = SA_SIGINFO | SA_ONSTACK;
   sigemptyset(&action.sa_mask);
   sigaction(SIGBUS, &action, &earlier_action);
 }
@@ -91,7 +91,8 @@ class Landing {
 void call_guarded(void (*read)(void*), void* argument) {
   sigjmp_buf place;
   const Landing standing(place);
-  if (sigsetjmp(place, 0) != 0) fail(ErrorCode::kIo, "{}", faulted->message);
+  constexpr int kWithMask = 1;  // in the handler the signal is blocked
+  if (sigsetjmp(place, kWithMask) != 0) fail(ErrorCode::kIo, "{}", faulted->message);
   read(argument);
 }
 
