@@ -56,7 +56,10 @@ namespace {
 
 // What to give instead of a directory that is no MODEL.
 std::string advice(const Path& directory, const std::string& kind) {
-  if (kind == "training run") return fmt::format("its model is {}", (directory / "model").string());
+  if (kind == "training run") {
+    const Path model = directory / "model";
+    return std::filesystem::exists(model) ? "its model is " + model.string() : "it has no model yet";
+  }
   if (kind == "training checkpoint") {
     const Path run = std::filesystem::absolute(directory / "..").lexically_normal().parent_path().parent_path();
     return fmt::format("the model of its run is {}", (run / "model").string());

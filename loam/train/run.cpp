@@ -211,7 +211,7 @@ class Run {
   [[noreturn]] void stop_after_nothing(int64_t step) {
     const std::string what =
         skipped_ == 1 ? "the last step changed nothing" : fmt::format("{} steps in a row changed nothing", skipped_);
-    stop(step, what, place_of(step) + ": " + what);
+    stop(step, what, fmt::format("{}: {}{}", place_of(step), what, in_doubt_ ? ": the gradient is not finite" : ""));
   }
 
   void log_step(const StepResult& result, Progress& progress) {
