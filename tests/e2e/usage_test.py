@@ -6,10 +6,12 @@ import json
 import os
 import re
 import resource
+import shutil
 import signal
 import stat
 import struct
 import subprocess
+import tempfile
 import unittest
 from pathlib import Path
 
@@ -24,11 +26,19 @@ class Usage(ProgramTest):
         self.corpus = write_jsonl(self.root / "corpus.jsonl", documents(60))
         self.tokenizer, self.data, self.model = self.root / "tok", self.root / "data", self.root / "run" / "model"
 
+    prepared = None  # made once, copied for each test
+
     def prepare(self):
-        self.succeeds("tokenizer", "train", "--input", self.corpus, "--vocab-size", "300", "--out", self.tokenizer)
-        self.succeeds("data", "tokenize", "--input", self.corpus, "--tokenizer", self.tokenizer, "--out", self.data)
-        self.succeeds("train", "--config", "tiny", "--threads", "1", "--data", self.data, "--out", self.root / "run", "--steps", "1",
-                      "--set", "sample_every=0")
+        if Usage.prepared is None:
+            self.succeeds("tokenizer", "train", "--input", self.corpus, "--vocab-size", "300", "--out", self.tokenizer)
+            self.succeeds("data", "tokenize", "--input", self.corpus, "--tokenizer", self.tokenizer, "--out", self.data)
+            self.succeeds("train", "--config", "tiny", "--threads", "1", "--data", self.data, "--out", self.root / "run",
+                          "--steps", "1", "--set", "sample_every=0")
+            Usage.prepared = tempfile.TemporaryDirectory(prefix="loam-e2e-")
+            self.addClassCleanup(Usage.prepared.cleanup)
+            for name in ["tok", "data", "run"]:
+                shutil.copytree(self.root / name, Path(Usage.prepared.name) / name)
+        shutil.copytree(Usage.prepared.name, self.root, dirs_exist_ok=True)
 
     def test_flags_are_those_of_the_frozen_list(self):
         listed = self.succeeds("--list-flags").decode().splitlines()
