@@ -30,6 +30,28 @@ bool read_number(const std::string& word, T& value) {
   return error == std::errc() && end == word.data() + word.size() && !word.empty();
 }
 
+// The bytes that a unit stands for; 0 if it is none.
+double unit_bytes(std::string_view unit) {
+  constexpr std::string_view kPrefixes = "KMGT";
+  if (unit.empty() || unit == "B") return 1;
+  const size_t prefix = kPrefixes.find(static_cast<char>(unit[0] == 'k' ? 'K' : unit[0]));
+  const std::string_view rest = unit.substr(1);
+  if (prefix == kPrefixes.npos || (rest != "" && rest != "B" && rest != "iB")) return 0;
+  return std::pow(rest == "iB" ? 1024.0 : 1000.0, static_cast<double>(prefix) + 1);
+}
+
+int64_t parse_byte_count(const std::string& flag, const std::string& word, int64_t low) {
+  const size_t end = std::min(word.find_first_not_of("0123456789."), word.size());
+  double number = 0;
+  const double unit = unit_bytes(std::string_view(word).substr(end));
+  const double bytes = read_number(word.substr(0, end), number) ? number * unit : 0;
+  if (bytes < static_cast<double>(low) || bytes > 9e18) {
+    refuse(flag, word,
+           fmt::format("at least {} in bytes, such as 512MB or 4GiB", format_bytes(static_cast<double>(low))));
+  }
+  return static_cast<int64_t>(bytes);
+}
+
 }  // namespace
 
 int64_t parse_integer(const std::string& flag, const std::string& word, int64_t low, int64_t high) {
@@ -43,6 +65,13 @@ Option add_integer(Command& command, const std::string& flag, int64_t& value, co
                    int64_t high) {
   const auto set = [flag, low, high, &value](const std::string& word) { value = parse_integer(flag, word, low, high); };
   return command.add_option(flag, set, help).show_type("INT").show_default(std::to_string(value));
+}
+
+Option add_bytes(Command& command, const std::string& flag, int64_t& value, const std::string& help, int64_t low) {
+  const auto set = [flag, low, &value](const std::string& word) { value = parse_byte_count(flag, word, low); };
+  std::string shown = format_bytes(static_cast<double>(value));
+  std::erase(shown, ' ');
+  return command.add_option(flag, set, help).show_type("BYTES").show_default(shown);
 }
 
 Option add_number(Command& command, const std::string& flag, double& value, const std::string& help, double low,

@@ -22,6 +22,8 @@ int64_t parse_integer(const std::string& flag, const std::string& word, int64_t 
 // Options that hold such a number; `value` is the default.
 Option add_integer(Command& command, const std::string& flag, int64_t& value, const std::string& help, int64_t low,
                    int64_t high = kLargestInteger);
+// A number of bytes of at least `low`: 512MB, 1.5GB, 2GiB, 1000.
+Option add_bytes(Command& command, const std::string& flag, int64_t& value, const std::string& help, int64_t low);
 // A finite number in [low, high]; with `above_low` in (low, high].
 Option add_number(Command& command, const std::string& flag, double& value, const std::string& help, double low,
                   double high, bool above_low = false);

@@ -1,12 +1,16 @@
 // `loam tokenizer train`.
 #include <algorithm>
+#include <future>
 #include <memory>
 #include <set>
+#include <utility>
 
 #include "apps/commands.h"
 #include "apps/options.h"
 #include "loam/base/clock.h"
+#include "loam/base/hash.h"
 #include "loam/base/interrupt.h"
+#include "loam/base/log.h"
 #include "loam/text/bpe_train.h"
 #include "loam/text/tokenizer_files.h"
 #include "loam/text/tokenizer_stream.h"
@@ -14,15 +18,17 @@
 namespace loam {
 namespace {
 
-constexpr size_t kCountedAtOnce = size_t{16} << 20;  // bytes of text
+constexpr int64_t kCountedAtOnce = 16 << 20;  // bytes of text
 constexpr int64_t kMaxVocabulary = int64_t{1} << 24;
+constexpr int64_t kMinMemory = 1'000'000;
 
 struct Options {
   std::vector<std::string> inputs, specials;
-  std::string out, pattern = "gpt2", type = "bpe", held_out;
+  std::string out, pattern = "gpt2", type = "bpe", held_out, counts;
   DocumentReaderOptions reader;
-  int64_t vocab_size = 8192, min_frequency = 2;
-  bool force = false;
+  int64_t vocab_size = 8192, min_frequency = 2, max_token_length = 0, limit_alphabet = 0;
+  int64_t memory = 4'000'000'000, checkpoint_every = 1'000'000'000;
+  bool force = false, resume = false;
 };
 
 // Shards need a token between documents, so there is one even if --special names others only.
@@ -33,7 +39,31 @@ void add_end_of_text(std::vector<std::string>& specials) {
   specials.push_back("<|endoftext|>");
 }
 
-BpeTrainOptions checked(const Options& o, int threads) {
+// Where counts go when memory is full, and what a killed run leaves.
+Path counts_directory(const Options& o) {
+  if (!o.counts.empty()) return o.counts;
+  Path beside = o.out;
+  if (!beside.has_filename()) beside = beside.parent_path();
+  return beside += ".counts";
+}
+
+// The files, and how documents are read from them: counts of anything else are not resumed.
+Json source_of(const Options& o, const std::vector<Path>& files) {
+  std::string all;
+  for (const Path& file : files) {
+    std::error_code error;
+    const auto size = std::filesystem::file_size(file, error);
+    const auto changed = std::filesystem::last_write_time(file, error).time_since_epoch().count();
+    all += fmt::format("{}\n{} {}\n", file.string(), size, changed);
+  }
+  Json source;
+  source["inputs"] = fmt::format("{} files, {}", files.size(), hash_hex(all));
+  source["text_key"] = o.reader.text_key;
+  source["doc_separator"] = o.reader.separator;
+  return source;
+}
+
+void check_flags(const Options& o) {
   std::set<std::string> seen;
   for (const std::string& special : o.specials) {
     if (special.empty()) throw UsageError("--special: the token is empty");
@@ -44,45 +74,114 @@ BpeTrainOptions checked(const Options& o, int threads) {
     throw UsageError(fmt::format("--vocab-size {}: must be at least {}, for the 256 bytes and {} special token{}",
                                  o.vocab_size, 256 + specials, specials, specials == 1 ? "" : "s"));
   }
+  if (o.limit_alphabet > 0 && o.type != "char") {
+    throw UsageError("--limit-alphabet: for --type char; the alphabet of the others is not of characters");
+  }
+  if (o.max_token_length > 0 && o.type != "bpe") throw UsageError("--max-token-length: for --type bpe");
+  const bool has_stdin = std::find(o.inputs.begin(), o.inputs.end(), "-") != o.inputs.end();
+  if (o.resume && has_stdin) throw UsageError("--resume: standard input cannot be read a second time");
+}
+
+BpeTrainOptions train_options(const Options& o, int threads) {
   BpeTrainOptions options;
   options.vocab_size = o.vocab_size;
   options.special_tokens = o.specials;
   options.threads = threads;
   options.min_frequency = o.min_frequency;
+  options.max_token_length = o.max_token_length;
+  options.memory = o.memory;
+  options.directory = counts_directory(o);
   as_usage("--pattern " + o.pattern, [&] { options.pretokenizer = parse_pretokenizer(o.pattern); });
   if (o.type == "char") options.pretokenizer = character_pretokenizer();
   return options;
 }
 
-// Counts all texts of the reader; returns how many documents there were.
-int64_t count_documents(BpeTrainer& trainer, DocumentReader& reader) {
-  Progress progress("counting", reader.input_bytes(), "bytes");
-  std::vector<std::string> texts;
-  size_t bytes = 0;
-  int64_t documents = 0;
-  const auto count = [&] {
-    trainer.add_documents({texts.begin(), texts.end()});
-    progress.advance(static_cast<int64_t>(bytes));
-    documents += static_cast<int64_t>(texts.size());
-    texts.clear();
-    bytes = 0;
-  };
-  for (Document document; reader.next(document);) {
-    check_interrupt();
-    bytes += document.text.size();
-    texts.push_back(std::move(document.text));
-    if (bytes >= kCountedAtOnce) count();
+// How far counting has come.
+struct Counted {
+  DocumentReader::Position position;
+  int64_t documents = 0, bad_lines = 0;
+  bool complete = false;
+
+  Json to_json() const {
+    Json json;
+    json["input"] = position.input;
+    json["documents_of_it"] = position.documents;
+    json["lines_before"] = position.lines;
+    json["bad_before"] = position.bad;
+    json["documents"] = documents;
+    json["bad_lines"] = bad_lines;
+    json["complete"] = complete;
+    return json;
   }
-  count();
+  static Counted from_json(const Json& json) {
+    Counted counted;
+    counted.position = {json.at("input").as_int(), json.at("documents_of_it").as_int(),
+                        json.at("lines_before").as_int(), json.at("bad_before").as_int()};
+    counted.documents = json.at("documents").as_int();
+    counted.bad_lines = json.at("bad_lines").as_int();
+    counted.complete = json.at("complete").as_bool();
+    return counted;
+  }
+};
+
+struct Batch {
+  std::vector<std::string> texts;
+  int64_t text_bytes = 0;
+  int64_t read_bytes = 0;  // of input, since the reader began
+  DocumentReader::Position end;
+};
+
+// The next documents, `bytes` of text at least; none at the end.
+Batch read_batch(DocumentReader& reader, int64_t bytes) {
+  Batch batch;
+  Document document;
+  while (batch.text_bytes < bytes && reader.next(document)) {
+    check_interrupt();
+    batch.text_bytes += static_cast<int64_t>(document.text.size());
+    batch.texts.push_back(std::move(document.text));
+  }
+  batch.read_bytes = reader.bytes_read();
+  batch.end = reader.position();
+  return batch;
+}
+
+// Counts all texts of the files that are not counted yet. While a batch is counted, the next one is read.
+void count_documents(const Options& o, BpeTrainer& trainer, const std::vector<Path>& files, Counted& counted) {
+  DocumentReader reader(files, o.reader);
+  Progress progress("counting", total_bytes({files.begin() + counted.position.input, files.end()}), "bytes");
+  reader.go_to(counted.position);
+  const int64_t at_once = std::min(kCountedAtOnce, o.checkpoint_every);
+  const auto read_next = [&] { return std::async(std::launch::async, read_batch, std::ref(reader), at_once); };
+  int64_t shown = 0, unsaved = 0;
+  std::future<Batch> next = read_next();
+  for (Batch batch = next.get(); !batch.texts.empty(); batch = next.get()) {
+    next = read_next();
+    trainer.add_documents({batch.texts.begin(), batch.texts.end()});
+    counted.position = batch.end;
+    counted.documents += static_cast<int64_t>(batch.texts.size());
+    unsaved += batch.text_bytes;
+    if (unsaved >= o.checkpoint_every || trainer.has_spilled()) {
+      trainer.checkpoint(counted.to_json());
+      unsaved = 0;
+    }
+    progress.note(format_bytes(static_cast<double>(trainer.memory_used())) + " of counts");
+    progress.advance(batch.read_bytes - std::exchange(shown, batch.read_bytes));
+  }
   progress.finish();
-  return documents;
+  counted.bad_lines = reader.bad_lines();
+  counted.complete = true;
+  warn_of_bad_lines(reader);
+  // Merging begins anew from there if it is cut off.
+  if (trainer.has_checkpoint() || !o.counts.empty()) trainer.checkpoint(counted.to_json());
 }
 
 TokenizerModel make_model(const Options& o, BpeTrainer& trainer) {
   const int64_t specials = static_cast<int64_t>(o.specials.size());
   TokenizerModel model = BpeModel();
   if (o.type == "char") {
-    model = make_character_model(trainer.most_frequent(o.vocab_size - 256 - specials), o.specials);
+    const int64_t room = o.vocab_size - 256 - specials;
+    const int64_t characters = o.limit_alphabet > 0 ? std::min(room, o.limit_alphabet) : room;
+    model = make_character_model(trainer.most_frequent(characters), o.specials);
   } else if (o.type == "word") {
     model =
         make_word_model(trainer.most_frequent(o.vocab_size - 1 - specials), o.specials, parse_pretokenizer(o.pattern));
@@ -105,28 +204,70 @@ double bytes_per_token(const Tokenizer& tokenizer, const Path& file) {
   return static_cast<double>(counts.bytes) / static_cast<double>(counts.tokens);
 }
 
-int train(Options o, const CommonFlags& flags) {
-  add_end_of_text(o.specials);
-  BpeTrainer trainer(checked(o, flags.threads));
-  if (!o.held_out.empty()) open_input(o.held_out);  // a name that is wrong is known before the work
-  AtomicDirectory directory(o.out, o.force, {"tokenizer.json", "vocab.json", "merges.txt"});
-  Stopwatch watch;
-  DocumentReader reader(files_of(o.inputs), o.reader);
-  const int64_t documents = count_documents(trainer, reader);
-  warn_of_bad_lines(reader);
-  LOAM_CHECK(trainer.total_bytes() > 0, "tokenizer train: the input holds no text");
-  const Tokenizer tokenizer(make_model(o, trainer));
-  const double held_out = o.held_out.empty() ? 0 : bytes_per_token(tokenizer, o.held_out);
-  save_tokenizer(tokenizer, directory.path());
-  directory.commit();
+// What earlier runs have counted, or nothing.
+Counted begin(const Options& o, BpeTrainer& trainer) {
+  if (o.resume) {
+    const std::optional<Json> position = trainer.resume();
+    if (!position) {
+      log_info("{}: no counts to resume from; counting begins anew", counts_directory(o).string());
+      return {};
+    }
+    const Counted counted = Counted::from_json(*position);
+    log_info("{}: {} of text are counted already", counts_directory(o).string(),
+             format_bytes(static_cast<double>(trainer.total_bytes())));
+    return counted;
+  }
+  if (trainer.has_checkpoint() && !o.force) {
+    fail(ErrorCode::kAlreadyExists, "{}: counts of an earlier run; --resume goes on from them, --force counts anew",
+         counts_directory(o).string());
+  }
+  trainer.discard();
+  return {};
+}
+
+Tokenizer learn(const Options& o, BpeTrainer& trainer, const std::vector<Path>& files, Counted& counted) {
+  try {
+    if (!counted.complete) count_documents(o, trainer, files, counted);
+    LOAM_CHECK(trainer.total_bytes() > 0, "tokenizer train: the input holds no text");
+    return Tokenizer(make_model(o, trainer));
+  } catch (const Error&) {
+    if (trainer.has_checkpoint()) log_warn("{}: --resume goes on from the counts there", counts_directory(o).string());
+    throw;
+  }
+}
+
+Json report_of(const Options& o, const BpeTrainer& trainer, const Tokenizer& tokenizer, const Counted& counted) {
   Json report;
   report["vocab_size"] = tokenizer.vocab_size();
   report["type"] = o.type;
   if (tokenizer.bpe()) report["merges"] = static_cast<int64_t>(tokenizer.bpe()->merges.size());
   report["bytes"] = trainer.total_bytes();
-  report["documents"] = documents;
-  report["bad_lines"] = reader.bad_lines();
+  report["documents"] = counted.documents;
+  report["bad_lines"] = counted.bad_lines;
   report["distinct_pieces"] = trainer.distinct_pieces();
+  report["dropped_pieces"] = trainer.dropped().pieces;
+  report["dropped_occurrences"] = trainer.dropped().occurrences;
+  return report;
+}
+
+int train(Options o, const CommonFlags& flags) {
+  add_end_of_text(o.specials);
+  check_flags(o);
+  std::vector<Path> files = files_of(o.inputs);
+  std::erase_if(files, [&](const Path& file) { return lies_below(file, counts_directory(o)); });
+  BpeTrainOptions options = train_options(o, flags.threads);
+  options.source = source_of(o, files);
+  BpeTrainer trainer(std::move(options));
+  if (!o.held_out.empty()) open_input(o.held_out);  // a name that is wrong is known before the work
+  AtomicDirectory directory(o.out, o.force, {"tokenizer.json", "vocab.json", "merges.txt"});
+  const Stopwatch watch;
+  Counted counted = begin(o, trainer);
+  const Tokenizer tokenizer = learn(o, trainer, files, counted);
+  const double held_out = o.held_out.empty() ? 0 : bytes_per_token(tokenizer, o.held_out);
+  Json report = report_of(o, trainer, tokenizer, counted);
+  save_tokenizer(tokenizer, directory.path());
+  directory.commit();
+  if (o.counts.empty()) trainer.discard();
   report["seconds"] = watch.seconds();
   if (!o.held_out.empty()) report["held_out_bytes_per_token"] = held_out;
   report["out"] = o.out;
@@ -159,6 +300,21 @@ void add_tokenizer_train_command(Command& group) {
       .one_of({"bpe", "byte", "char", "word"})
       .show_default(o->type);
   add_integer(c, "--min-frequency", o->min_frequency, "pairs seen less often are not merged", 1);
+  add_integer(c, "--max-token-length", o->max_token_length, "bpe: no token has more bytes; 0: any length", 0);
+  add_integer(c, "--limit-alphabet", o->limit_alphabet,
+              "char: at most so many characters, the most frequent; others are bytes; 0: as many as there is room for",
+              0);
+  add_bytes(
+      c, "--memory", o->memory,
+      "for counts and merging; counts beyond a quarter of it go to disk; of pieces beyond the rest, the rarest are "
+      "left out with a warning",
+      kMinMemory);
+  c.add_option(
+      "--counts", o->counts,
+      "directory for counts on disk, kept for further runs with --resume, also of another --vocab-size; without "
+      "it OUT.counts, removed at the end");
+  add_bytes(c, "--checkpoint-every", o->checkpoint_every, "of text: then counts go to disk, for --resume", 1);
+  c.add_flag("--resume", o->resume, "go on from the counts of a run that was killed, or that kept them");
   c.add_option("--held-out", o->held_out,
                "text that the tokenizer does not see: its bytes a token are shown at the end");
   add_text_key(c, o->reader);

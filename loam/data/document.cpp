@@ -36,6 +36,7 @@ struct DocumentReader::State {
   DocumentReaderOptions options;
   size_t next_input = 0;
   int64_t bytes_read = 0, input_bytes = 0;
+  Position position;
 
   std::unique_ptr<TextSource> whole;  // one of these two is open, or none
   std::optional<LineReader> lines;
@@ -58,6 +59,7 @@ struct DocumentReader::State {
 
 void DocumentReader::State::open(std::unique_ptr<TextSource> source, bool json) {
   source->begin_text();
+  position = {std::max<int64_t>(static_cast<int64_t>(next_input) - 1, 0), 0, lines_seen, bad};
   jsonl = json;
   file_good = file_bad = 0;
   if (jsonl || !options.separator.empty()) {
@@ -183,14 +185,30 @@ DocumentReader::DocumentReader(std::unique_ptr<TextSource> opened, bool jsonl, D
 
 DocumentReader::~DocumentReader() = default;
 
+DocumentReader::Position DocumentReader::position() const { return state_->position; }
+
+void DocumentReader::go_to(const Position& position) {
+  State& s = *state_;
+  LOAM_CHECK(position.input >= 0 && position.input <= static_cast<int64_t>(s.inputs.size()),
+             "a position in input {} of {}", position.input, s.inputs.size());
+  s.next_input = static_cast<size_t>(position.input);
+  s.lines_seen = position.lines;
+  s.bad = position.bad;
+  Document skipped;
+  while (s.position.documents < position.documents && next(skipped)) {
+  }
+  LOAM_CHECK(s.position.input == position.input && s.position.documents == position.documents,
+             "a position behind document {} of input {}, which is not there", position.documents, position.input);
+}
+
 bool DocumentReader::next(Document& document) {
   State& s = *state_;
   document.prompt.reset();
   while (true) {
-    if (s.whole) {
-      if (s.next_whole(document)) return true;
-    } else if (s.lines) {
-      if (s.jsonl ? s.next_json(document) : s.next_separated(document)) return true;
+    if (s.whole || s.lines) {
+      const bool found = s.whole ? s.next_whole(document) : s.jsonl ? s.next_json(document) : s.next_separated(document);
+      s.position.documents += found;
+      if (found) return true;
     } else if (s.next_input < s.inputs.size()) {
       s.open_next();
     } else {

@@ -53,6 +53,15 @@ class DocumentReader {
   // One input that is open already; it counts its bytes itself.
   DocumentReader(std::unique_ptr<TextSource> opened, bool jsonl, DocumentReaderOptions options);
   ~DocumentReader();
+  // Behind a document: where another reader of the same inputs goes on.
+  struct Position {
+    int64_t input = 0;           // which of them
+    int64_t documents = 0;       // read of it
+    int64_t lines = 0, bad = 0;  // JSONL lines before it, and the bad ones of these
+  };
+  Position position() const;
+  // Reads on from there, without opening the inputs before. REQUIRES: nothing has been read.
+  void go_to(const Position& position);
   // Overwrites `document`; false at the end. After an Error nothing more may be read.
   bool next(Document& document);
   int64_t bad_lines() const;

@@ -67,6 +67,7 @@ struct BpeTrainer::State {
 
   void add(const std::vector<std::string_view>& texts, int64_t weight);
   void count(std::span<const std::string_view> chunks, int64_t weight);
+  int64_t memory_used() const;
   void spill_if_full();
   bool on_disk() const { return store && !store->empty(); }
   void gather();
@@ -121,18 +122,19 @@ void BpeTrainer::State::count(std::span<const std::string_view> chunks, int64_t 
   });
 }
 
+int64_t BpeTrainer::State::memory_used() const {
+  int64_t used = 0;
+  for (const PieceCounter& counter : counters) used += counter.memory();
+  return used;
+}
+
 void BpeTrainer::State::spill_if_full() {
-  int64_t used = 0, pieces = 0;
-  for (const PieceCounter& counter : counters) {
-    used += counter.memory();
-    pieces += counter.size();
-  }
+  const int64_t used = memory_used();
   if (used <= options.memory / 4) return;
   if (!store) {
     fail(ErrorCode::kOutOfMemory,
-         "tokenizer training: the counts of {} pieces take {}, more than a quarter of {}, and no directory is given to "
-         "put them on disk",
-         pieces, format_bytes(static_cast<double>(used)), format_bytes(static_cast<double>(options.memory)));
+         "tokenizer training: counts take {}, more than a quarter of {}, and no directory is given to put them on disk",
+         format_bytes(static_cast<double>(used)), format_bytes(static_cast<double>(options.memory)));
   }
   store->add_run(counters);
 }
@@ -221,7 +223,8 @@ std::optional<Json> BpeTrainer::resume() {
   const std::string place = state_->options.directory.string();
   const Json state = state_->store->load();
   const Json& counted = state.at("counted");
-  for (const auto& [key, mine] : state_->counted().as_object()) {
+  const Json wanted = state_->counted();
+  for (const auto& [key, mine] : wanted.as_object()) {
     const Json* theirs = counted.find(key);
     if (theirs && *theirs == mine) continue;
     constexpr size_t kShown = 200;
@@ -270,6 +273,8 @@ std::vector<PieceCount> BpeTrainer::most_frequent(int64_t count) const {
 }
 
 int64_t BpeTrainer::total_bytes() const { return state_->total_bytes; }
+int64_t BpeTrainer::memory_used() const { return state_->memory_used(); }
+
 const DroppedPieces& BpeTrainer::dropped() const { return state_->dropped; }
 
 std::vector<Merge> BpeTrainer::train() {

@@ -76,6 +76,7 @@ class BpeTrainer {
   // The most frequent pieces, of equal counts the one that is less by bytes first; those seen min_frequency times.
   std::vector<PieceCount> most_frequent(int64_t count) const;
   int64_t total_bytes() const;
+  int64_t memory_used() const;  // by counts
 
   // Merges in order of creation (number i makes the token 256 + i), with progress; check_interrupt() between merges.
   // The counts in memory are gone after it.

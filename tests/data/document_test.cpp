@@ -158,6 +158,30 @@ TEST_F(Documents, ABadLineIsReportedWithFileAndLine) {
   EXPECT_NE(again.find("e.jsonl:2: bad line: not JSON: byte 1: "), std::string::npos) << again;
 }
 
+TEST_F(Documents, AnotherReaderGoesOnFromAPosition) {
+  const std::vector<Path> inputs = {file("a.jsonl", "{\"text\":\"1\"}\nbad\n{\"text\":\"2\"}\n"),
+                                    file("b.txt", "3\n--\n4"), file("c.txt", ""),
+                                    file("d.jsonl", "bad\n{\"text\":\"5\"}\n")};
+  DocumentReaderOptions options;
+  options.separator = "--";
+  DocumentReader whole(inputs, options);
+  Document document;
+  for (int next = 1; next <= 6; ++next) {  // documents "1" to "5" in order; a reader at 0 to 5 of them
+    DocumentReader rest(inputs, options);
+    rest.go_to(whole.position());
+    for (int i = next; i <= 5; ++i) {
+      ASSERT_TRUE(rest.next(document));
+      EXPECT_EQ(document.text, std::to_string(i));
+    }
+    EXPECT_FALSE(rest.next(document));
+    EXPECT_EQ(rest.bad_lines(), 2);
+    EXPECT_EQ(whole.next(document), next <= 5);
+  }
+  DocumentReader other({inputs[0]}, options);
+  EXPECT_LOAM_ERROR(other.go_to({.input = 0, .documents = 3}), ErrorCode::kInvalidArgument, "document 3 of input 0");
+  EXPECT_LOAM_ERROR(other.go_to({.input = 2}), ErrorCode::kInvalidArgument, "input 2 of 1");
+}
+
 // As in Python's json, and so in most programs that write such lines.
 TEST_F(Documents, OfEqualKeysTheLastOneCounts) {
   const std::string line = R"({"id":"a","text":"one","id":"b","text":"two)";

@@ -171,6 +171,73 @@ TEST(BpeTrain, HugePiecesTakeLinearTime) {
   EXPECT_LT(letter_more + script_more, 10.0);
 }
 
+TEST(BpeTrain, APairSeenLessOftenIsNotMerged) {
+  const std::vector<std::string> documents = {random_text(testing::hard_parts(), 600, 12)};
+  ::testing::internal::CaptureStderr();
+  for (const int64_t least : {1, 2, 3, 7}) {
+    BpeTrainOptions options = options_for(5000);
+    options.min_frequency = least;
+    BpeTrainer trainer(options);
+    trainer.add_documents({documents.begin(), documents.end()});
+    const std::vector<ByteMerge> wanted = slow_train(count_pieces(documents), 5000, least);
+    EXPECT_LT(wanted.size(), 5000u);
+    EXPECT_EQ(as_bytes(trainer.train()), wanted) << least;
+  }
+  ::testing::internal::GetCapturedStderr();
+}
+
+// Every pair is as frequent as every other, all the way: the order is that of bytes alone.
+TEST(BpeTrain, WhereAllCountsAreEqualTheGreatestBytesComeFirst) {
+  std::string text;
+  for (int c = 33; c < 127; ++c) text += fmt::format("{}{} ", static_cast<char>(c), static_cast<char>(159 - c));
+  const std::vector<std::string> documents = {text, text};
+  ::testing::internal::CaptureStderr();
+  const std::vector<ByteMerge> wanted = slow_train(count_pieces(documents), 300);
+  EXPECT_GT(wanted.size(), 100u);
+  EXPECT_EQ(as_bytes(train_on(documents, 300)), wanted);
+  ::testing::internal::GetCapturedStderr();
+}
+
+std::vector<ByteMerge> merges_of(const Json& list) {
+  std::vector<ByteMerge> merges;
+  for (const Json& merge : list.as_array()) {
+    merges.emplace_back(merge.as_array()[0].as_string(), merge.as_array()[1].as_string());
+  }
+  return merges;
+}
+
+TEST(BpeTrain, MergesAreThoseOfHuggingFaceWhereNothingIsATie) {
+  const Json vectors = testing::fixture("tokenizer_train.json");
+  for (const Json& vector : vectors.at("merges").as_array()) {
+    const std::vector<ByteMerge> wanted = merges_of(vector.at("merges"));
+    BpeTrainOptions options = options_for(static_cast<int64_t>(wanted.size()));
+    options.max_token_length = vector.at("max_token_length").as_int();
+    BpeTrainer trainer(options);
+    for (const Json& word : vector.at("words").as_array()) {
+      trainer.add_document(word.as_array()[0].as_string(), word.as_array()[1].as_int());
+    }
+    EXPECT_EQ(as_bytes(trainer.train()), wanted) << options.max_token_length;
+    size_t longest = 0;
+    for (const auto& [left, right] : wanted) longest = std::max(longest, left.size() + right.size());
+    EXPECT_TRUE(options.max_token_length == 0 || longest <= static_cast<size_t>(options.max_token_length));
+  }
+}
+
+TEST(BpeTrain, TheMostFrequentCharactersAreThoseOfHuggingFace) {
+  const Json vectors = testing::fixture("tokenizer_train.json");
+  for (const Json& vector : vectors.at("alphabets").as_array()) {
+    BpeTrainOptions options;
+    options.pretokenizer = character_pretokenizer();
+    BpeTrainer trainer(options);
+    trainer.add_document(vector.at("text").as_string());
+    std::vector<std::string> found, wanted;
+    for (const PieceCount& c : trainer.most_frequent(vector.at("limit").as_int())) found.push_back(c.piece);
+    for (const Json& character : vector.at("kept").as_array()) wanted.push_back(character.as_string());
+    std::sort(found.begin(), found.end());
+    EXPECT_EQ(found, wanted);
+  }
+}
+
 TEST(BpeTrain, StopsEarlyWithoutPairs) {
   ::testing::internal::CaptureStderr();
   EXPECT_EQ(train_on({"ab ab cd"}, 100).size(), 1u);  // a+b; all other pairs are seen once
