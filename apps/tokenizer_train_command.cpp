@@ -1,24 +1,19 @@
 // `loam tokenizer train`.
 #include <algorithm>
-#include <future>
 #include <memory>
 #include <set>
-#include <utility>
 
 #include "apps/commands.h"
 #include "apps/options.h"
+#include "apps/piece_counting.h"
 #include "loam/base/clock.h"
-#include "loam/base/hash.h"
-#include "loam/base/interrupt.h"
 #include "loam/base/log.h"
-#include "loam/text/bpe_train.h"
 #include "loam/text/tokenizer_files.h"
 #include "loam/text/tokenizer_stream.h"
 
 namespace loam {
 namespace {
 
-constexpr int64_t kCountedAtOnce = 16 << 20;  // bytes of text
 constexpr int64_t kMaxVocabulary = int64_t{1} << 24;
 constexpr int64_t kMinMemory = 1'000'000;
 
@@ -45,22 +40,6 @@ Path counts_directory(const Options& o) {
   Path beside = o.out;
   if (!beside.has_filename()) beside = beside.parent_path();
   return beside += ".counts";
-}
-
-// The files, and how documents are read from them: counts of anything else are not resumed.
-Json source_of(const Options& o, const std::vector<Path>& files) {
-  std::string all;
-  for (const Path& file : files) {
-    std::error_code error;
-    const auto size = std::filesystem::file_size(file, error);
-    const auto changed = std::filesystem::last_write_time(file, error).time_since_epoch().count();
-    all += fmt::format("{}\n{} {}\n", file.string(), size, changed);
-  }
-  Json source;
-  source["inputs"] = fmt::format("{} files, {}", files.size(), hash_hex(all));
-  source["text_key"] = o.reader.text_key;
-  source["doc_separator"] = o.reader.separator;
-  return source;
 }
 
 void check_flags(const Options& o) {
@@ -94,85 +73,6 @@ BpeTrainOptions train_options(const Options& o, int threads) {
   as_usage("--pattern " + o.pattern, [&] { options.pretokenizer = parse_pretokenizer(o.pattern); });
   if (o.type == "char") options.pretokenizer = character_pretokenizer();
   return options;
-}
-
-// How far counting has come.
-struct Counted {
-  DocumentReader::Position position;
-  int64_t documents = 0, bad_lines = 0;
-  bool complete = false;
-
-  Json to_json() const {
-    Json json;
-    json["input"] = position.input;
-    json["documents_of_it"] = position.documents;
-    json["lines_before"] = position.lines;
-    json["bad_before"] = position.bad;
-    json["documents"] = documents;
-    json["bad_lines"] = bad_lines;
-    json["complete"] = complete;
-    return json;
-  }
-  static Counted from_json(const Json& json) {
-    Counted counted;
-    counted.position = {json.at("input").as_int(), json.at("documents_of_it").as_int(),
-                        json.at("lines_before").as_int(), json.at("bad_before").as_int()};
-    counted.documents = json.at("documents").as_int();
-    counted.bad_lines = json.at("bad_lines").as_int();
-    counted.complete = json.at("complete").as_bool();
-    return counted;
-  }
-};
-
-struct Batch {
-  std::vector<std::string> texts;
-  int64_t text_bytes = 0;
-  int64_t read_bytes = 0;  // of input, since the reader began
-  DocumentReader::Position end;
-};
-
-// The next documents, `bytes` of text at least; none at the end.
-Batch read_batch(DocumentReader& reader, int64_t bytes) {
-  Batch batch;
-  Document document;
-  while (batch.text_bytes < bytes && reader.next(document)) {
-    check_interrupt();
-    batch.text_bytes += static_cast<int64_t>(document.text.size());
-    batch.texts.push_back(std::move(document.text));
-  }
-  batch.read_bytes = reader.bytes_read();
-  batch.end = reader.position();
-  return batch;
-}
-
-// Counts all texts of the files that are not counted yet. While a batch is counted, the next one is read.
-void count_documents(const Options& o, BpeTrainer& trainer, const std::vector<Path>& files, Counted& counted) {
-  DocumentReader reader(files, o.reader);
-  Progress progress("counting", total_bytes({files.begin() + counted.position.input, files.end()}), "bytes");
-  reader.go_to(counted.position);
-  const int64_t at_once = std::min(kCountedAtOnce, o.checkpoint_every);
-  const auto read_next = [&] { return std::async(std::launch::async, read_batch, std::ref(reader), at_once); };
-  int64_t shown = 0, unsaved = 0;
-  std::future<Batch> next = read_next();
-  for (Batch batch = next.get(); !batch.texts.empty(); batch = next.get()) {
-    next = read_next();
-    trainer.add_documents({batch.texts.begin(), batch.texts.end()});
-    counted.position = batch.end;
-    counted.documents += static_cast<int64_t>(batch.texts.size());
-    unsaved += batch.text_bytes;
-    if (unsaved >= o.checkpoint_every || trainer.has_spilled()) {
-      trainer.checkpoint(counted.to_json());
-      unsaved = 0;
-    }
-    progress.note(format_bytes(static_cast<double>(trainer.memory_used())) + " of counts");
-    progress.advance(batch.read_bytes - std::exchange(shown, batch.read_bytes));
-  }
-  progress.finish();
-  counted.bad_lines = reader.bad_lines();
-  counted.complete = true;
-  warn_of_bad_lines(reader);
-  // Merging begins anew from there if it is cut off.
-  if (trainer.has_checkpoint() || !o.counts.empty()) trainer.checkpoint(counted.to_json());
 }
 
 TokenizerModel make_model(const Options& o, BpeTrainer& trainer) {
@@ -225,9 +125,9 @@ Counted begin(const Options& o, BpeTrainer& trainer) {
   return {};
 }
 
-Tokenizer learn(const Options& o, BpeTrainer& trainer, const std::vector<Path>& files, Counted& counted) {
+Tokenizer learn(const Options& o, BpeTrainer& trainer, const CountingInput& input, Counted& counted) {
   try {
-    if (!counted.complete) count_documents(o, trainer, files, counted);
+    if (!counted.complete) count_documents(input, trainer, o.checkpoint_every, !o.counts.empty(), counted);
     LOAM_CHECK(trainer.total_bytes() > 0, "tokenizer train: the input holds no text");
     return Tokenizer(make_model(o, trainer));
   } catch (const Error&) {
@@ -253,16 +153,16 @@ Json report_of(const Options& o, const BpeTrainer& trainer, const Tokenizer& tok
 int train(Options o, const CommonFlags& flags) {
   add_end_of_text(o.specials);
   check_flags(o);
-  std::vector<Path> files = files_of(o.inputs);
-  std::erase_if(files, [&](const Path& file) { return lies_below(file, counts_directory(o)); });
+  CountingInput input{files_of(o.inputs), o.reader};
+  std::erase_if(input.files, [&](const Path& file) { return lies_below(file, counts_directory(o)); });
   BpeTrainOptions options = train_options(o, flags.threads);
-  options.source = source_of(o, files);
+  options.source = input.source();
   BpeTrainer trainer(std::move(options));
   if (!o.held_out.empty()) open_input(o.held_out);  // a name that is wrong is known before the work
   AtomicDirectory directory(o.out, o.force, {"tokenizer.json", "vocab.json", "merges.txt"});
   const Stopwatch watch;
   Counted counted = begin(o, trainer);
-  const Tokenizer tokenizer = learn(o, trainer, files, counted);
+  const Tokenizer tokenizer = learn(o, trainer, input, counted);
   const double held_out = o.held_out.empty() ? 0 : bytes_per_token(tokenizer, o.held_out);
   Json report = report_of(o, trainer, tokenizer, counted);
   save_tokenizer(tokenizer, directory.path());
@@ -302,18 +202,13 @@ void add_tokenizer_train_command(Command& group) {
   add_integer(c, "--min-frequency", o->min_frequency, "pairs seen less often are not merged", 1);
   add_integer(c, "--max-token-length", o->max_token_length, "bpe: no token has more bytes; 0: any length", 0);
   add_integer(c, "--limit-alphabet", o->limit_alphabet,
-              "char: at most so many characters, the most frequent; others are bytes; 0: as many as there is room for",
-              0);
-  add_bytes(
-      c, "--memory", o->memory,
-      "for counts and merging; counts beyond a quarter of it go to disk; of pieces beyond the rest, the rarest are "
-      "left out with a warning",
-      kMinMemory);
+              "char: at most so many characters, the most frequent; others are bytes; 0: those there is room for", 0);
+  add_bytes(c, "--memory", o->memory,
+            "for counts and merging; more counts go to disk; of more pieces, the rarest are left out", kMinMemory);
   c.add_option(
       "--counts", o->counts,
-      "directory for counts on disk, kept for further runs with --resume, also of another --vocab-size; without "
-      "it OUT.counts, removed at the end");
-  add_bytes(c, "--checkpoint-every", o->checkpoint_every, "of text: then counts go to disk, for --resume", 1);
+      "directory for counts, kept for --resume, also with another --vocab-size (default: OUT.counts, removed)");
+  add_bytes(c, "--checkpoint-every", o->checkpoint_every, "of text; then counts go to disk, for --resume", 1);
   c.add_flag("--resume", o->resume, "go on from the counts of a run that was killed, or that kept them");
   c.add_option("--held-out", o->held_out,
                "text that the tokenizer does not see: its bytes a token are shown at the end");

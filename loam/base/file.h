@@ -86,6 +86,8 @@ class ByteSource {
   // Fills the front of `buffer`; returns the number of bytes, 0 at the end. Error{kIo}, or {kBadFormat} with the offset
   // for a damaged stream.
   virtual int64_t read(std::span<char> buffer) = 0;
+  // How far the file itself has been read: its own bytes, compressed as they may be. For progress.
+  virtual int64_t file_position() const = 0;
   // For messages: the path, or "standard input".
   virtual const std::string& name() const = 0;
 };

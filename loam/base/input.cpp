@@ -50,13 +50,17 @@ class FileSource : public ByteSource {
     front_.erase(0, count);
     return static_cast<int64_t>(count);
   }
+  int64_t file_position() const override { return position_; }
   const std::string& name() const override { return name_; }
 
  private:
   int64_t read_descriptor(std::span<char> buffer) {
     while (true) {
       const ssize_t got = ::read(fd_, buffer.data(), buffer.size());
-      if (got >= 0) return got;
+      if (got >= 0) {
+        position_ += got;
+        return got;
+      }
       if (errno != EINTR) fail(ErrorCode::kIo, "{}: cannot read: {}", name_, std::strerror(errno));
       check_interrupt();
     }
@@ -64,6 +68,7 @@ class FileSource : public ByteSource {
 
   std::string name_, front_;
   int fd_ = -1;
+  int64_t position_ = 0;
 };
 
 // The compressed bytes under a decoder, a block at a time.
@@ -112,6 +117,7 @@ class GzipSource : public ByteSource {
     }
     return 0;
   }
+  int64_t file_position() const override { return block_.offset(); }
   const std::string& name() const override { return block_.name(); }
 
  private:
@@ -200,6 +206,7 @@ class ZstdSource : public ByteSource {
     }
     return static_cast<int64_t>(out.pos);
   }
+  int64_t file_position() const override { return block_.offset(); }
   const std::string& name() const override { return block_.name(); }
 
  private:

@@ -36,6 +36,9 @@ struct DocumentReader::State {
   DocumentReaderOptions options;
   size_t next_input = 0;
   int64_t bytes_read = 0, input_bytes = 0;
+  std::vector<int64_t> begin_bytes = {0};  // of each input: the files before it; and of all of them
+  bool all_files = true;
+  const ByteSource* file = nullptr;  // that `whole` or `lines` reads
   Position position;
 
   std::unique_ptr<TextSource> whole;  // one of these two is open, or none
@@ -71,7 +74,9 @@ void DocumentReader::State::open(std::unique_ptr<TextSource> source, bool json) 
 
 void DocumentReader::State::open_next() {
   const Path& path = inputs[next_input++];
-  auto source = std::make_unique<TextSource>(open_input(path), [this](int64_t count) { bytes_read += count; });
+  auto opened = open_input(path);
+  file = opened.get();
+  auto source = std::make_unique<TextSource>(std::move(opened), [this](int64_t count) { bytes_read += count; });
   const bool json = is_jsonl(path, *source);
   open(std::move(source), json);
 }
@@ -169,7 +174,10 @@ DocumentReader::DocumentReader(std::vector<Path> inputs, DocumentReaderOptions o
   for (const Path& path : inputs) {
     std::error_code error;
     const auto size = std::filesystem::file_size(path, error);
-    known &= !error && path != "-" && !is_compressed_name(path);
+    const bool is_file = !error && path != "-";
+    state_->all_files &= is_file;
+    state_->begin_bytes.push_back(state_->begin_bytes.back() + (is_file ? static_cast<int64_t>(size) : 0));
+    known &= is_file && !is_compressed_name(path);
     if (known) state_->input_bytes += static_cast<int64_t>(size);
   }
   if (!known) state_->input_bytes = 0;
@@ -194,6 +202,7 @@ void DocumentReader::go_to(const Position& position) {
   s.next_input = static_cast<size_t>(position.input);
   s.lines_seen = position.lines;
   s.bad = position.bad;
+  s.position = {position.input, 0, position.lines, position.bad};
   Document skipped;
   while (s.position.documents < position.documents && next(skipped)) {
   }
@@ -206,7 +215,9 @@ bool DocumentReader::next(Document& document) {
   document.prompt.reset();
   while (true) {
     if (s.whole || s.lines) {
-      const bool found = s.whole ? s.next_whole(document) : s.jsonl ? s.next_json(document) : s.next_separated(document);
+      const bool found = s.whole   ? s.next_whole(document)
+                         : s.jsonl ? s.next_json(document)
+                                   : s.next_separated(document);
       s.position.documents += found;
       if (found) return true;
     } else if (s.next_input < s.inputs.size()) {
@@ -219,6 +230,14 @@ bool DocumentReader::next(Document& document) {
 
 int64_t DocumentReader::bad_lines() const { return state_->bad; }
 int64_t DocumentReader::bytes_read() const { return state_->bytes_read; }
+int64_t DocumentReader::file_bytes() const { return state_->all_files ? state_->begin_bytes.back() : 0; }
+
+int64_t DocumentReader::file_bytes_read() const {
+  const State& s = *state_;
+  const bool reading = (s.whole || s.lines) && s.next_input > 0;
+  return reading ? s.begin_bytes[s.next_input - 1] + s.file->file_position() : s.begin_bytes[s.next_input];
+}
+
 int64_t DocumentReader::input_bytes() const { return state_->input_bytes; }
 
 }  // namespace loam

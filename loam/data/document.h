@@ -65,7 +65,11 @@ class DocumentReader {
   // Overwrites `document`; false at the end. After an Error nothing more may be read.
   bool next(Document& document);
   int64_t bad_lines() const;
-  int64_t bytes_read() const;   // of decoded input
+  int64_t bytes_read() const;  // of decoded input
+  // For progress, of compressed files too: how far the files have been read, in their own bytes; and all of these, 0 if
+  // standard input is among them.
+  int64_t file_bytes_read() const;
+  int64_t file_bytes() const;
   int64_t input_bytes() const;  // sum of file sizes, 0 if unknown (standard input, compressed files)
 
  private:

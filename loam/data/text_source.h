@@ -19,6 +19,7 @@ class TextSource : public ByteSource {
   // Whether the first byte that is not white space, behind a byte order mark, is "{". It stays in the stream.
   bool is_json();
   int64_t read(std::span<char> buffer) override;
+  int64_t file_position() const override { return source_->file_position(); }
   const std::string& name() const override { return source_->name(); }
 
  private:

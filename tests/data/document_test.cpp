@@ -161,7 +161,7 @@ TEST_F(Documents, ABadLineIsReportedWithFileAndLine) {
 TEST_F(Documents, AnotherReaderGoesOnFromAPosition) {
   const std::vector<Path> inputs = {file("a.jsonl", "{\"text\":\"1\"}\nbad\n{\"text\":\"2\"}\n"),
                                     file("b.txt", "3\n--\n4"), file("c.txt", ""),
-                                    file("d.jsonl", "bad\n{\"text\":\"5\"}\n")};
+                                    file("d.jsonl", "bad\n{\"text\":\"5\"}\n"), file("e.txt", "")};
   DocumentReaderOptions options;
   options.separator = "--";
   DocumentReader whole(inputs, options);
@@ -320,6 +320,32 @@ TEST_F(Documents, CompressedFilesByTheNameBelow) {
   const std::string whole = gzip(a + b);
   const Path cut = file("cut.jsonl.gz", whole.substr(0, whole.size() - 10));
   EXPECT_LOAM_ERROR(texts({cut}), ErrorCode::kBadFormat, "cut.jsonl.gz");
+}
+
+TEST_F(Documents, ProgressIsThatOfTheFilesThemselves) {
+  std::string lines;
+  for (int i = 0; i < 40000; ++i) lines += "{\"text\":\"" + std::to_string(i * 7919 % 100003) + "\"}\n";
+  const std::vector<Path> inputs = {file("a.jsonl", lines), file("b.jsonl.gz", gzip(lines)),
+                                    file("c.jsonl.zst", zstd(lines))};
+  int64_t before = 0;
+  for (const Path& input : inputs) {
+    DocumentReader reader({input, inputs[0]}, {});
+    const auto size = static_cast<int64_t>(std::filesystem::file_size(input));
+    EXPECT_EQ(reader.file_bytes(), size + static_cast<int64_t>(lines.size()));
+    EXPECT_EQ(reader.file_bytes_read(), 0);
+    Document document;
+    for (int i = 0; i < 40000; ++i) ASSERT_TRUE(reader.next(document));
+    EXPECT_EQ(reader.file_bytes_read(), size);
+    while (reader.next(document)) {
+    }
+    EXPECT_EQ(reader.file_bytes_read(), reader.file_bytes());
+    DocumentReader second({input, inputs[0]}, {});
+    second.go_to({.input = 1});
+    EXPECT_EQ(second.file_bytes_read(), size);
+    before += size;
+  }
+  EXPECT_EQ(DocumentReader(inputs, {}).file_bytes(), before);
+  EXPECT_EQ(DocumentReader({inputs[0], "-"}, {}).file_bytes(), 0);
 }
 
 TEST_F(Documents, AMissingFileIsNamed) {

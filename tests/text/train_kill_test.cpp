@@ -10,6 +10,7 @@
 
 #include "loam/base/clock.h"
 #include "tests/harness/temp_dir.h"
+#include "tests/harness/write_quickly.h"
 #include "tests/text/text_testing.h"
 
 namespace loam {
@@ -44,7 +45,7 @@ class TrainProcess : public ::testing::Test {
     std::vector<char*> argv;
     for (std::string& word : words) argv.push_back(word.data());
     argv.push_back(nullptr);
-    std::filesystem::remove(directory_ / "log");
+    testing::write_quickly(directory_ / "log", "");
     const pid_t pid = ::fork();
     if (pid == 0) {
       const int file = ::open((directory_ / "log").c_str(), O_WRONLY | O_CREAT | O_APPEND, 0666);
@@ -88,7 +89,7 @@ TEST_F(TrainProcess, KilledAtRandomMomentsAndResumedIsTheSame) {
   const auto seed = given ? std::stoull(given) : static_cast<uint64_t>(::time(nullptr));
   SCOPED_TRACE(fmt::format("LOAM_SEED={} kills at these moments", seed));
   ASSERT_EQ(run(to("plain")), 0) << log();
-  const std::vector<std::string> often = {"--checkpoint-every", "20kB", "--resume"};
+  const std::vector<std::string> often = {"--checkpoint-every", "100kB", "--resume"};
   const Stopwatch watch;
   ASSERT_EQ(run(to("whole", often)), 0) << log();
   const double whole = watch.seconds();
