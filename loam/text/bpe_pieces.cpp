@@ -42,13 +42,11 @@ class BpePieces final : public PieceModel {
   std::unique_ptr<PieceEncoder> make_encoder() const override;
 
   const MergeTable& merges() const { return merges_; }
+  const BytePairs& byte_pairs() const { return byte_pairs_; }
   // The whole piece as one token, if it is one without any merge; -1 otherwise.
   int32_t whole(std::string_view piece) const {
     const auto found = whole_.find(piece);
     return found == whole_.end() ? -1 : found->second;
-  }
-  void split(std::string_view piece, std::vector<int32_t>& symbols) const {
-    for (const char c : piece) symbols.push_back(byte_ids_[static_cast<unsigned char>(c)]);
   }
   // The length of the front of a piece, a few thousand bytes where that can be, that no merge ever joins with the rest.
   size_t block_length(std::string_view piece) const {
@@ -62,7 +60,7 @@ class BpePieces final : public PieceModel {
   void find_byte_ids(const BpeModel& model, const std::vector<bool>& special);
   void find_words(const BpeModel& model, const std::vector<bool>& special);
 
-  std::array<int32_t, 256> byte_ids_{};
+  BytePairs byte_pairs_;
   NeighbourSet joined_;  // the last byte of the left and the first of the right part, of each merge
   MergeTable merges_;
   std::vector<std::string> tokens_;
@@ -82,9 +80,7 @@ class BpeEncoder final : public PieceEncoder {
     } else {
       for (size_t from = 0; from < piece.size();) {
         const size_t length = model_.block_length(piece.substr(from));
-        symbols_.clear();
-        model_.split(piece.substr(from, length), symbols_);
-        merger_.merge(symbols_);
+        merger_.merge(piece.substr(from, length), model_.byte_pairs(), symbols_);
         ids.insert(ids.end(), symbols_.begin(), symbols_.end());
         from += length;
       }
@@ -111,18 +107,22 @@ BpePieces::BpePieces(const BpeModel& model)
     }
     joined_.add(model.tokens[left].back(), model.tokens[right].front());
   }
+  for (const int32_t left : byte_pairs_.ids) {
+    for (const int32_t right : byte_pairs_.ids) byte_pairs_.results.push_back(merges_.find(left, right));
+  }
   find_words(model, special);
 }
 
 void BpePieces::find_byte_ids(const BpeModel& model, const std::vector<bool>& special) {
-  byte_ids_.fill(-1);
+  std::array<int32_t, 256>& byte_ids = byte_pairs_.ids;
+  byte_ids.fill(-1);
   for (size_t id = 0; id < model.tokens.size(); ++id) {
     if (model.tokens[id].size() != 1) continue;
-    int32_t& byte_id = byte_ids_[static_cast<unsigned char>(model.tokens[id][0])];
+    int32_t& byte_id = byte_ids[static_cast<unsigned char>(model.tokens[id][0])];
     if (byte_id < 0 && !special[id]) byte_id = static_cast<int32_t>(id);
   }
   for (int byte = 0; byte < 256; ++byte) {
-    if (byte_ids_[byte] < 0) fail(ErrorCode::kBadFormat, "tokenizer: no token for the byte 0x{:02X}", byte);
+    if (byte_ids[byte] < 0) fail(ErrorCode::kBadFormat, "tokenizer: no token for the byte 0x{:02X}", byte);
   }
 }
 
@@ -136,9 +136,7 @@ void BpePieces::find_words(const BpeModel& model, const std::vector<bool>& speci
     if (token.empty()) continue;
     if (model.ignore_merges && !special[i]) whole_.emplace(token, id);
     if (token.size() > kMaxKeyBytes) continue;
-    symbols.clear();
-    split(token, symbols);
-    merger.merge(symbols);
+    merger.merge(token, byte_pairs_, symbols);
     const bool made = symbols.size() == 1 && symbols[0] == id;
     if (made || whole(token) == id) words_.insert(PieceKey::of(token, 0, token.size()), id);
   }

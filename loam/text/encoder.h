@@ -1,6 +1,7 @@
 // From prepared text to ids: pieces, the cache of pieces, and the model for those that are not in it.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -17,9 +18,9 @@ namespace loam {
 // Encodes for one caller. Not thread-safe: one a thread.
 class Encoder {
  public:
-  // `expected_bytes` sizes the cache. All that is given must outlive it.
+  // `expected_bytes` sizes the caches. All that is given must outlive it.
   Encoder(const Pretokenizer& pretokenizer, const PieceModel& model, size_t expected_bytes)
-      : pretokenizer_(pretokenizer), model_(model), expected_bytes_(expected_bytes) {}
+      : pretokenizer_(pretokenizer), model_(model), expected_bytes_(expected_bytes), recent_(expected_bytes, 13) {}
 
   // Appends the ids of text[0, limit), normalized text without added tokens. `limit` is the end of a piece; what
   // follows it is context only.
@@ -28,17 +29,28 @@ class Encoder {
   void encode(std::string_view text, std::vector<int32_t>& ids, std::vector<TextRange>& ranges);
 
  private:
-  void encode_piece(std::string_view text, size_t position, size_t length, std::vector<int32_t>& ids);
+  static constexpr size_t kPiecesAtOnce = 64;
+  using Few = FewIds<3>;
+
   void encode_whole(std::string_view text, std::span<const Piece> pieces, std::vector<int32_t>& ids);
-  void encode_key(std::string_view piece, const PieceKey& key, std::vector<int32_t>& ids);
+  void find_rest(std::string_view text, std::span<const Piece> pieces, std::span<const uint8_t> missing);
+  void encode_key(std::string_view piece, const PieceKey& key, size_t slot, std::vector<int32_t>& ids);
+  void encode_piece(std::string_view text, size_t position, size_t length, std::vector<int32_t>& ids);
   void encode_part(std::string_view text, size_t position, size_t length, std::vector<int32_t>& ids);
   PieceEncoder& model_encoder();
 
   const Pretokenizer& pretokenizer_;
   const PieceModel& model_;
   size_t expected_bytes_;
-  std::unique_ptr<PieceEncoder> encoder_;  // both made for the first piece that is not one token
-  std::optional<PieceCache> cache_;
+  PieceCache<3> recent_;                   // 32 bytes a slot: all that lately came
+  std::optional<PieceCache<11>> merged_;   // 64 bytes a slot: pieces that are not one token
+  std::unique_ptr<PieceEncoder> encoder_;  // both made for the first of these
+
+  // Of the pieces at hand.
+  std::array<PieceKey, kPiecesAtOnce> keys_;
+  std::array<size_t, kPiecesAtOnce> slots_;  // in recent_
+  std::array<Few, kPiecesAtOnce> found_;     // with the count kMany: ids[0, 2) is a range of many_
+  std::vector<int32_t> many_;
 };
 
 }  // namespace loam

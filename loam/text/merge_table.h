@@ -10,7 +10,9 @@ namespace loam {
 
 inline constexpr uint32_t kNoRank = UINT32_MAX;
 
-// Open addressing, at most half full. Thread safety: const members may be called from any thread.
+// Open addressing, at most half full, behind a filter of one bit a hash: most pairs that are asked for do not merge,
+// and the filter is small enough to stay in the cache of a core. Thread safety: const members may be called from any
+// thread.
 class MergeTable {
  public:
   struct Result {
@@ -22,14 +24,17 @@ class MergeTable {
     size_t capacity = 16;
     while (capacity < 2 * static_cast<size_t>(pairs) + 1) capacity *= 2;
     slots_.resize(capacity, Slot{kEmpty, {kNoRank, -1}});
+    filter_.resize(capacity / 16);
   }
 
   // False if the pair is there already. REQUIRES: ids >= 0, ranks that do not fall from call to call, and not more
   // pairs than the constructor was told.
   bool insert(int32_t left, int32_t right, Result result) {
-    Slot& slot = slots_[find_slot(key(left, right))];
+    const uint64_t pair = key(left, right), mixed = hash(pair);
+    Slot& slot = slots_[find_slot(pair, mixed)];
     if (slot.key != kEmpty) return false;
-    slot = {key(left, right), result};
+    slot = {pair, result};
+    filter_[filter_word(mixed)] |= filter_bit(mixed);
     ranks_ = result.rank + 1;
     const size_t ids = static_cast<size_t>(std::max({left, right, result.id})) + 1;
     if (used_.size() < ids) used_.resize(ids, false);
@@ -38,7 +43,11 @@ class MergeTable {
     return true;
   }
 
-  Result find(int32_t left, int32_t right) const { return slots_[find_slot(key(left, right))].result; }
+  Result find(int32_t left, int32_t right) const {
+    const uint64_t pair = key(left, right), mixed = hash(pair);
+    if (!(filter_[filter_word(mixed)] & filter_bit(mixed))) return {kNoRank, -1};
+    return slots_[find_slot(pair, mixed)].result;
+  }
 
   uint32_t ranks() const { return ranks_; }  // the greatest rank plus one
   // No token is made by a merge as late as, or later than, one that it is a part of. Then a merge never brings forth a
@@ -55,14 +64,18 @@ class MergeTable {
   static uint64_t key(int32_t left, int32_t right) {
     return uint64_t{static_cast<uint32_t>(left)} << 32 | static_cast<uint32_t>(right);
   }
-  size_t find_slot(uint64_t pair) const {
+  static uint64_t hash(uint64_t pair) { return (pair * 0x9E3779B97F4A7C15u ^ pair >> 29) * 0xBF58476D1CE4E5B9u; }
+  size_t filter_word(uint64_t mixed) const { return (mixed >> 38) & (filter_.size() - 1); }
+  static uint64_t filter_bit(uint64_t mixed) { return uint64_t{1} << (mixed >> 32 & 63); }
+  size_t find_slot(uint64_t pair, uint64_t mixed) const {
     const size_t mask = slots_.size() - 1;
-    size_t slot = (pair * 0x9E3779B97F4A7C15u ^ pair >> 29) * 0xBF58476D1CE4E5B9u >> 32 & mask;
+    size_t slot = mixed >> 32 & mask;
     while (slots_[slot].key != pair && slots_[slot].key != kEmpty) slot = (slot + 1) & mask;
     return slot;
   }
 
   std::vector<Slot> slots_;
+  std::vector<uint64_t> filter_;  // four bits a slot
   uint32_t ranks_ = 0;
   bool rising_ = true;
   std::vector<bool> used_;  // as a part, by id
