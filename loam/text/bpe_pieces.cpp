@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "loam/base/error.h"
+#include "loam/text/merge_lanes.h"
 #include "loam/text/merge_table.h"
 #include "loam/text/merger.h"
 #include "loam/text/piece_model.h"
@@ -69,7 +70,12 @@ class BpePieces final : public PieceModel {
 
 class BpeEncoder final : public PieceEncoder {
  public:
-  explicit BpeEncoder(const BpePieces& model) : model_(model), merger_(model.merges()) {}
+  explicit BpeEncoder(const BpePieces& model) : model_(model), merger_(model.merges()), lanes_(model.merges()) {}
+
+  void encode_all(std::span<const std::string_view> pieces, std::vector<int32_t>& ids,
+                  std::vector<size_t>& ends) override {
+    lanes_.merge(pieces, model_.byte_pairs(), ids, ends);
+  }
 
   void encode(std::string_view piece, std::vector<int32_t>& ids, std::vector<uint32_t>* lengths) override {
     const size_t first = ids.size();
@@ -91,6 +97,7 @@ class BpeEncoder final : public PieceEncoder {
  private:
   const BpePieces& model_;
   Merger merger_;
+  MergeLanes lanes_;
   std::vector<int32_t> symbols_;
 };
 

@@ -72,41 +72,66 @@ void Encoder::encode_whole(std::string_view text, std::span<const Piece> pieces,
 // Fills found_ for the pieces that recent_ did not hold.
 void Encoder::find_rest(std::string_view text, std::span<const Piece> pieces, std::span<const uint8_t> missing) {
   const WordTable& words = model_.words();
-  for (const uint8_t i : missing) words.prefetch(words.first_slot(keys_[i]));
+  for (const uint8_t i : missing) {
+    words.prefetch(words.first_slot(keys_[i]));
+    if (merged_) merged_->prefetch(merged_->slot_of(keys_[i]));
+  }
+  merging_.clear();
+  merging_at_.clear();
   for (const uint8_t i : missing) {
     const std::string_view piece = text.substr(pieces[i].begin, pieces[i].length);
     const size_t before = many_.size();
-    if (piece.size() <= kMaxKeyBytes) {
-      encode_key(piece, keys_[i], slots_[i], many_);
-    } else {
+    if (piece.size() > kMaxKeyBytes) {
       model_encoder().encode(piece, many_, nullptr);
-    }
-    const size_t count = many_.size() - before;
-    if (count <= found_[i].ids.size()) {
-      found_[i].count = static_cast<uint32_t>(count);
-      std::copy(many_.begin() + before, many_.end(), found_[i].ids.begin());
+      keep(i, before, many_.size());
+    } else if (find_key(keys_[i], many_)) {
+      keep(i, before, many_.size());
+      recent_.insert(slots_[i], keys_[i], std::span(many_).subspan(before));
     } else {
-      found_[i] = {{static_cast<int32_t>(before), static_cast<int32_t>(many_.size())}, kMany};
+      merging_.push_back(piece);
+      merging_at_.push_back(i);
     }
+  }
+  if (merging_.empty()) return;
+  ends_.clear();
+  size_t begin = many_.size();
+  model_encoder().encode_all(merging_, many_, ends_);
+  for (size_t k = 0; k < merging_.size(); ++k) {
+    const uint8_t i = merging_at_[k];
+    keep(i, begin, ends_[k]);
+    remember(keys_[i], slots_[i], std::span(many_).first(ends_[k]).subspan(begin));
+    begin = ends_[k];
   }
 }
 
-// A piece that recent_ does not hold at `slot`, which is its own.
-void Encoder::encode_key(std::string_view piece, const PieceKey& key, size_t slot, std::vector<int32_t>& ids) {
-  const size_t before = ids.size();
+// many_[begin, end) are the ids of piece `i`.
+void Encoder::keep(size_t i, size_t begin, size_t end) {
+  Few& few = found_[i];
+  if (end - begin <= few.ids.size()) {
+    few.count = static_cast<uint32_t>(end - begin);
+    std::copy(many_.begin() + begin, many_.begin() + end, few.ids.begin());
+  } else {
+    few = {{static_cast<int32_t>(begin), static_cast<int32_t>(end)}, kMany};
+  }
+}
+
+// Appends the ids of a piece that recent_ does not hold, if it is a word or was merged before.
+bool Encoder::find_key(const PieceKey& key, std::vector<int32_t>& ids) {
   if (const int32_t id = model_.words().find(key); id >= 0) {
     ids.push_back(id);
-  } else {
-    if (!merged_) merged_.emplace(expected_bytes_, 13);
-    const size_t place = merged_->slot_of(key);
-    if (const auto& known = (*merged_)[place]; known.key == key) {
-      ids.insert(ids.end(), known.value.span().begin(), known.value.span().end());
-    } else {
-      model_encoder().encode(piece, ids, nullptr);
-      merged_->insert(place, key, std::span(ids).subspan(before));
-    }
+    return true;
   }
-  recent_.insert(slot, key, std::span(ids).subspan(before));
+  if (!merged_) merged_.emplace(expected_bytes_, 13);
+  const auto& known = (*merged_)[merged_->slot_of(key)];
+  if (known.key != key) return false;
+  ids.insert(ids.end(), known.value.span().begin(), known.value.span().end());
+  return true;
+}
+
+// For a piece that had to be merged; `slot` is its own in recent_.
+void Encoder::remember(const PieceKey& key, size_t slot, std::span<const int32_t> ids) {
+  merged_->insert(merged_->slot_of(key), key, ids);
+  recent_.insert(slot, key, ids);
 }
 
 void Encoder::encode(std::string_view text, std::vector<int32_t>& ids, std::vector<TextRange>& ranges) {
@@ -139,13 +164,17 @@ void Encoder::encode_piece(std::string_view text, size_t position, size_t length
 }
 
 void Encoder::encode_part(std::string_view text, size_t position, size_t length, std::vector<int32_t>& ids) {
-  if (length > kMaxKeyBytes) return model_encoder().encode(text.substr(position, length), ids, nullptr);
+  const std::string_view part = text.substr(position, length);
+  if (length > kMaxKeyBytes) return model_encoder().encode(part, ids, nullptr);
   const PieceKey key = PieceKey::of(text, position, length);
-  const size_t at = recent_.slot_of(key);
+  const size_t at = recent_.slot_of(key), before = ids.size();
   if (const auto& slot = recent_[at]; slot.key == key) {
     ids.insert(ids.end(), slot.value.span().begin(), slot.value.span().end());
+  } else if (find_key(key, ids)) {
+    recent_.insert(at, key, std::span(ids).subspan(before));
   } else {
-    encode_key(text.substr(position, length), key, at, ids);
+    model_encoder().encode(part, ids, nullptr);
+    remember(key, at, std::span(ids).subspan(before));
   }
 }
 

@@ -29,12 +29,14 @@ class Encoder {
   void encode(std::string_view text, std::vector<int32_t>& ids, std::vector<TextRange>& ranges);
 
  private:
-  static constexpr size_t kPiecesAtOnce = 64;
+  static constexpr size_t kPiecesAtOnce = 256;
   using Few = FewIds<3>;
 
   void encode_whole(std::string_view text, std::span<const Piece> pieces, std::vector<int32_t>& ids);
   void find_rest(std::string_view text, std::span<const Piece> pieces, std::span<const uint8_t> missing);
-  void encode_key(std::string_view piece, const PieceKey& key, size_t slot, std::vector<int32_t>& ids);
+  bool find_key(const PieceKey& key, std::vector<int32_t>& ids);
+  void remember(const PieceKey& key, size_t slot, std::span<const int32_t> ids);
+  void keep(size_t i, size_t begin, size_t end);
   void encode_piece(std::string_view text, size_t position, size_t length, std::vector<int32_t>& ids);
   void encode_part(std::string_view text, size_t position, size_t length, std::vector<int32_t>& ids);
   PieceEncoder& model_encoder();
@@ -51,6 +53,9 @@ class Encoder {
   std::array<size_t, kPiecesAtOnce> slots_;  // in recent_
   std::array<Few, kPiecesAtOnce> found_;     // with the count kMany: ids[0, 2) is a range of many_
   std::vector<int32_t> many_;
+  std::vector<std::string_view> merging_;  // pieces that no table knows
+  std::vector<uint8_t> merging_at_;
+  std::vector<size_t> ends_;  // of the ids of each, in many_
 };
 
 }  // namespace loam

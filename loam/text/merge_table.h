@@ -49,6 +49,17 @@ class MergeTable {
     return slots_[find_slot(pair, mixed)].result;
   }
 
+  // The same in two steps, with other work between them while the table comes from memory.
+  struct Place {
+    uint64_t pair, mixed;
+  };
+  Place prefetch(int32_t left, int32_t right) const {
+    const uint64_t pair = key(left, right), mixed = hash(pair);
+    __builtin_prefetch(&slots_[first_slot(mixed)]);
+    return {pair, mixed};
+  }
+  Result find(const Place& place) const { return slots_[find_slot(place.pair, place.mixed)].result; }
+
   uint32_t ranks() const { return ranks_; }  // the greatest rank plus one
   // No token is made by a merge as late as, or later than, one that it is a part of. Then a merge never brings forth a
   // pair of a lower or equal rank, and all places of one rank can merge in one sweep. True for what training makes.
@@ -67,10 +78,10 @@ class MergeTable {
   static uint64_t hash(uint64_t pair) { return (pair * 0x9E3779B97F4A7C15u ^ pair >> 29) * 0xBF58476D1CE4E5B9u; }
   size_t filter_word(uint64_t mixed) const { return (mixed >> 38) & (filter_.size() - 1); }
   static uint64_t filter_bit(uint64_t mixed) { return uint64_t{1} << (mixed >> 32 & 63); }
+  size_t first_slot(uint64_t mixed) const { return mixed >> 32 & (slots_.size() - 1); }
   size_t find_slot(uint64_t pair, uint64_t mixed) const {
-    const size_t mask = slots_.size() - 1;
-    size_t slot = mixed >> 32 & mask;
-    while (slots_[slot].key != pair && slots_[slot].key != kEmpty) slot = (slot + 1) & mask;
+    size_t slot = first_slot(mixed);
+    while (slots_[slot].key != pair && slots_[slot].key != kEmpty) slot = (slot + 1) & (slots_.size() - 1);
     return slot;
   }
 
