@@ -16,6 +16,7 @@ constexpr size_t kBlockBytes = 4096;  // with all that merging keeps for it, thi
 
 void check_bpe(const BpeModel& model) {
   const int64_t size = static_cast<int64_t>(model.tokens.size());
+  if (size > kMaxTokens) fail(ErrorCode::kBadFormat, "tokenizer: {} tokens, more than {}", size, kMaxTokens);
   const auto check_id = [&](int32_t id, const char* what) {
     if (id < 0 || id >= size) fail(ErrorCode::kBadFormat, "tokenizer: {} id {} of {} tokens", what, id, size);
   };
@@ -36,6 +37,14 @@ void check_bpe(const BpeModel& model) {
   }
 }
 
+std::vector<RankedMerge> checked_merges(const BpeModel& model) {
+  check_bpe(model);
+  std::vector<RankedMerge> merges;
+  for (size_t i = 0; i < model.merges.size(); ++i)
+    merges.push_back({model.merges[i].first, model.merges[i].second, static_cast<uint32_t>(i), model.merge_ids[i]});
+  return merges;
+}
+
 class BpePieces final : public PieceModel {
  public:
   explicit BpePieces(const BpeModel& model);
@@ -48,6 +57,9 @@ class BpePieces final : public PieceModel {
   int32_t whole(std::string_view piece) const {
     const auto found = whole_.find(piece);
     return found == whole_.end() ? -1 : found->second;
+  }
+  void split(std::string_view piece, std::vector<int32_t>& symbols) const {
+    for (const char c : piece) symbols.push_back(byte_pairs_.ids[static_cast<unsigned char>(c)]);
   }
   // The length of the front of a piece, a few thousand bytes where that can be, that no merge ever joins with the rest.
   size_t block_length(std::string_view piece) const {
@@ -74,19 +86,24 @@ class BpeEncoder final : public PieceEncoder {
 
   void encode_all(std::span<const std::string_view> pieces, std::vector<int32_t>& ids,
                   std::vector<size_t>& ends) override {
+    const auto is_long = [](std::string_view piece) { return piece.size() > kMaxKeyBytes; };
+    if (!model_.words().is_complete() || std::any_of(pieces.begin(), pieces.end(), is_long))
+      return PieceEncoder::encode_all(pieces, ids, ends);
     lanes_.merge(pieces, model_.byte_pairs(), ids, ends);
   }
 
   void encode(std::string_view piece, std::vector<int32_t>& ids, std::vector<uint32_t>* lengths) override {
     const size_t first = ids.size();
     // Shorter pieces that are a token are in words(), where the caller has looked unless it wants lengths.
-    const bool may_be_whole = lengths || piece.size() > kMaxKeyBytes;
+    const bool may_be_whole = lengths || piece.size() > kMaxKeyBytes || !model_.words().is_complete();
     if (const int32_t id = may_be_whole ? model_.whole(piece) : -1; id >= 0) {
       ids.push_back(id);
     } else {
       for (size_t from = 0; from < piece.size();) {
         const size_t length = model_.block_length(piece.substr(from));
-        merger_.merge(piece.substr(from, length), model_.byte_pairs(), symbols_);
+        symbols_.clear();
+        model_.split(piece.substr(from, length), symbols_);
+        merger_.merge(symbols_);
         ids.insert(ids.end(), symbols_.begin(), symbols_.end());
         from += length;
       }
@@ -101,21 +118,14 @@ class BpeEncoder final : public PieceEncoder {
   std::vector<int32_t> symbols_;
 };
 
-BpePieces::BpePieces(const BpeModel& model)
-    : merges_(static_cast<int64_t>(model.merges.size())), tokens_(model.tokens) {
-  check_bpe(model);
+BpePieces::BpePieces(const BpeModel& model) : merges_(checked_merges(model)), tokens_(model.tokens) {
   std::vector<bool> special(model.tokens.size(), false);
   for (const SpecialToken& token : model.specials) special[static_cast<size_t>(token.id)] = true;
   find_byte_ids(model, special);
-  for (size_t i = 0; i < model.merges.size(); ++i) {
-    const auto [left, right] = model.merges[i];
-    if (!merges_.insert(left, right, {static_cast<uint32_t>(i), model.merge_ids[i]})) {
-      fail(ErrorCode::kBadFormat, "tokenizer: merge {} of {} and {} is there twice", i, left, right);
-    }
-    joined_.add(model.tokens[left].back(), model.tokens[right].front());
-  }
+  for (const auto& [left, right] : model.merges) joined_.add(model.tokens[left].back(), model.tokens[right].front());
   for (const int32_t left : byte_pairs_.ids) {
-    for (const int32_t right : byte_pairs_.ids) byte_pairs_.results.push_back(merges_.find(left, right));
+    for (const int32_t right : byte_pairs_.ids)
+      byte_pairs_.merges.push_back(merges_.find_index(merges_.prefetch(left, right)));
   }
   find_words(model, special);
 }
@@ -134,7 +144,7 @@ void BpePieces::find_byte_ids(const BpeModel& model, const std::vector<bool>& sp
 }
 
 void BpePieces::find_words(const BpeModel& model, const std::vector<bool>& special) {
-  words_ = WordTable(static_cast<int64_t>(model.tokens.size()));
+  std::vector<WordTable::Word> words;
   Merger merger(merges_);
   std::vector<int32_t> symbols;
   for (size_t i = 0; i < tokens_.size(); ++i) {
@@ -143,10 +153,13 @@ void BpePieces::find_words(const BpeModel& model, const std::vector<bool>& speci
     if (token.empty()) continue;
     if (model.ignore_merges && !special[i]) whole_.emplace(token, id);
     if (token.size() > kMaxKeyBytes) continue;
-    merger.merge(token, byte_pairs_, symbols);
+    symbols.clear();
+    split(token, symbols);
+    merger.merge(symbols);
     const bool made = symbols.size() == 1 && symbols[0] == id;
-    if (made || whole(token) == id) words_.insert(PieceKey::of(token, 0, token.size()), id);
+    if (made || whole(token) == id) words.push_back({PieceKey::of(token, 0, token.size()), id});
   }
+  words_ = WordTable(std::move(words));
 }
 
 std::unique_ptr<PieceEncoder> BpePieces::make_encoder() const { return std::make_unique<BpeEncoder>(*this); }

@@ -7,7 +7,7 @@
 namespace loam {
 namespace {
 
-constexpr uint32_t kMany = UINT32_MAX;
+constexpr size_t kMostRecent = 3;                    // ids in a slot of recent_
 constexpr PieceKey kNoKey{0, uint64_t{0xFF} << 56};  // of no piece and no slot
 
 // The end of the part from `position` on that no token reaches out of: at most the end of the piece.
@@ -34,104 +34,100 @@ void Encoder::encode(std::string_view text, size_t limit, std::vector<int32_t>& 
 }
 
 // Pieces that no neighbours cut further. Each step is done for all of them, so that what one needs from memory comes
-// while the others are worked on, and so that no step branches on whether a piece is known.
+// while the others are worked on, and so that no step branches on what is known of a piece.
 void Encoder::encode_whole(std::string_view text, std::span<const Piece> pieces, std::vector<int32_t>& ids) {
   const size_t count = pieces.size();
   for (size_t i = 0; i < count; ++i) {
     const auto [begin, length] = pieces[i];
     keys_[i] = length <= kMaxKeyBytes ? PieceKey::of(text, begin, length) : kNoKey;
-    slots_[i] = recent_.slot_of(keys_[i]);
-    recent_.prefetch(slots_[i]);
+    recent_slots_[i] = &recent_.slot(keys_[i]);
+    __builtin_prefetch(recent_slots_[i]);
   }
-  std::array<uint8_t, kPiecesAtOnce> missing;
+  std::array<uint16_t, kPiecesAtOnce> rest;
   size_t misses = 0;
   for (size_t i = 0; i < count; ++i) {
-    const auto& slot = recent_[slots_[i]];
-    found_[i] = slot.value;
-    missing[misses] = static_cast<uint8_t>(i);
-    misses += slot.key != keys_[i];
+    sources_[i] = recent_slots_[i]->value.data();
+    rest[misses] = static_cast<uint16_t>(i);
+    misses += recent_slots_[i]->key != keys_[i];
   }
-  many_.clear();
-  find_rest(text, pieces, std::span(missing).first(misses));
-  std::array<int32_t, 3 * kPiecesAtOnce> out;
+  const auto missing = Indices(rest).first(misses);
+  cold_ = {};
+  if (misses > 0) find_rest(text, pieces, missing);
+  std::array<int32_t, kMaxKeyBytes * kPiecesAtOnce + kMostRecent> out;
   size_t written = 0;
   for (size_t i = 0; i < count; ++i) {
-    const Few& few = found_[i];
-    if (few.count == kMany) [[unlikely]] {
-      ids.insert(ids.end(), out.begin(), out.begin() + written);
-      ids.insert(ids.end(), many_.begin() + few.ids[0], many_.begin() + few.ids[1]);
-      written = 0;
-      continue;
+    const int32_t* source = sources_[i];
+    const auto size = static_cast<size_t>(source[0]);
+    std::copy(source + 1, source + 1 + kMostRecent, &out[written]);
+    if (size > kMostRecent) [[unlikely]] {
+      if (size > kMaxKeyBytes) {
+        ids.insert(ids.end(), out.begin(), out.begin() + written);
+        ids.insert(ids.end(), source + 1, source + 1 + size);
+        written = 0;
+        continue;
+      }
+      std::copy(source + 1, source + 1 + size, &out[written]);
     }
-    std::copy(few.ids.begin(), few.ids.end(), &out[written]);
-    written += few.count;
+    written += size;
   }
   ids.insert(ids.end(), out.begin(), out.begin() + written);
+  // Only now, as sources_ are slots.
+  const auto insert = [&](auto& cache, uint16_t i) {
+    if (keys_[i] == kNoKey) return;
+    cache.insert(keys_[i], std::span(sources_[i] + 1, static_cast<size_t>(sources_[i][0])));
+  };
+  for (const uint16_t i : missing) insert(recent_, i);
+  for (const uint16_t i : cold_) insert(*merged_, i);
 }
 
-// Fills found_ for the pieces that recent_ did not hold.
-void Encoder::find_rest(std::string_view text, std::span<const Piece> pieces, std::span<const uint8_t> missing) {
+// Finds the ids of pieces that recent_ does not hold.
+void Encoder::find_rest(std::string_view text, std::span<const Piece> pieces, Indices missing) {
   const WordTable& words = model_.words();
-  for (const uint8_t i : missing) {
-    words.prefetch(words.first_slot(keys_[i]));
-    if (merged_) merged_->prefetch(merged_->slot_of(keys_[i]));
+  for (const uint16_t i : missing) words.prefetch(keys_[i]);
+  size_t count = 0;
+  for (const uint16_t i : missing) {
+    const int32_t id = words.find(keys_[i]);
+    words_[i] = {1, id};
+    sources_[i] = words_[i].data();
+    others_[count] = i;
+    count += id < 0;
   }
-  merging_.clear();
-  merging_at_.clear();
-  for (const uint8_t i : missing) {
-    const std::string_view piece = text.substr(pieces[i].begin, pieces[i].length);
-    const size_t before = many_.size();
-    if (piece.size() > kMaxKeyBytes) {
-      model_encoder().encode(piece, many_, nullptr);
-      keep(i, before, many_.size());
-    } else if (find_key(keys_[i], many_)) {
-      keep(i, before, many_.size());
-      recent_.insert(slots_[i], keys_[i], std::span(many_).subspan(before));
-    } else {
-      merging_.push_back(piece);
-      merging_at_.push_back(i);
-    }
+  if (count == 0) return;
+  if (!merged_) merged_.emplace(expected_bytes_, 14);
+  std::array<const PieceCache<11>::Slot*, kPiecesAtOnce> slots;
+  for (size_t k = 0; k < count; ++k) {
+    slots[k] = &merged_->slot(keys_[others_[k]]);
+    __builtin_prefetch(slots[k]);
   }
-  if (merging_.empty()) return;
+  size_t cold = 0;
+  for (size_t k = 0; k < count; ++k) {
+    const uint16_t i = others_[k];
+    sources_[i] = slots[k]->value.data();
+    others_[cold] = i;
+    cold += slots[k]->key != keys_[i];
+  }
+  cold_ = Indices(others_).first(cold);
+  if (cold > 0) merge_cold(text, pieces);
+}
+
+// Has the model encode pieces that neither cache holds.
+void Encoder::merge_cold(std::string_view text, std::span<const Piece> pieces) {
+  made_.clear();
+  cold_text_.clear();
   ends_.clear();
-  size_t begin = many_.size();
-  model_encoder().encode_all(merging_, many_, ends_);
-  for (size_t k = 0; k < merging_.size(); ++k) {
-    const uint8_t i = merging_at_[k];
-    keep(i, begin, ends_[k]);
-    remember(keys_[i], slots_[i], std::span(many_).first(ends_[k]).subspan(begin));
+  for (const uint16_t i : cold_) cold_text_.push_back(text.substr(pieces[i].begin, pieces[i].length));
+  model_encoder().encode_all(cold_text_, made_, ends_);
+  made_values_.resize(made_.size() + cold_.size() + kMostRecent);  // what reads them may read so many
+  int32_t* to = made_values_.data();
+  size_t begin = 0;
+  for (size_t k = 0; k < cold_.size(); ++k) {
+    const auto made = std::span(made_).first(ends_[k]).subspan(begin);
+    *to = static_cast<int32_t>(made.size());
+    std::copy(made.begin(), made.end(), to + 1);
+    sources_[cold_[k]] = to;
+    to += 1 + made.size();
     begin = ends_[k];
   }
-}
-
-// many_[begin, end) are the ids of piece `i`.
-void Encoder::keep(size_t i, size_t begin, size_t end) {
-  Few& few = found_[i];
-  if (end - begin <= few.ids.size()) {
-    few.count = static_cast<uint32_t>(end - begin);
-    std::copy(many_.begin() + begin, many_.begin() + end, few.ids.begin());
-  } else {
-    few = {{static_cast<int32_t>(begin), static_cast<int32_t>(end)}, kMany};
-  }
-}
-
-// Appends the ids of a piece that recent_ does not hold, if it is a word or was merged before.
-bool Encoder::find_key(const PieceKey& key, std::vector<int32_t>& ids) {
-  if (const int32_t id = model_.words().find(key); id >= 0) {
-    ids.push_back(id);
-    return true;
-  }
-  if (!merged_) merged_.emplace(expected_bytes_, 13);
-  const auto& known = (*merged_)[merged_->slot_of(key)];
-  if (known.key != key) return false;
-  ids.insert(ids.end(), known.value.span().begin(), known.value.span().end());
-  return true;
-}
-
-// For a piece that had to be merged; `slot` is its own in recent_.
-void Encoder::remember(const PieceKey& key, size_t slot, std::span<const int32_t> ids) {
-  merged_->insert(merged_->slot_of(key), key, ids);
-  recent_.insert(slot, key, ids);
 }
 
 void Encoder::encode(std::string_view text, std::vector<int32_t>& ids, std::vector<TextRange>& ranges) {
@@ -167,15 +163,23 @@ void Encoder::encode_part(std::string_view text, size_t position, size_t length,
   const std::string_view part = text.substr(position, length);
   if (length > kMaxKeyBytes) return model_encoder().encode(part, ids, nullptr);
   const PieceKey key = PieceKey::of(text, position, length);
-  const size_t at = recent_.slot_of(key), before = ids.size();
-  if (const auto& slot = recent_[at]; slot.key == key) {
-    ids.insert(ids.end(), slot.value.span().begin(), slot.value.span().end());
-  } else if (find_key(key, ids)) {
-    recent_.insert(at, key, std::span(ids).subspan(before));
-  } else {
-    model_encoder().encode(part, ids, nullptr);
-    remember(key, at, std::span(ids).subspan(before));
+  const size_t before = ids.size();
+  if (const auto& slot = recent_.slot(key); slot.key == key) {
+    ids.insert(ids.end(), slot.value.begin() + 1, slot.value.begin() + 1 + slot.value[0]);
+    return;
   }
+  if (const int32_t id = model_.words().find(key); id >= 0) {
+    ids.push_back(id);
+  } else {
+    if (!merged_) merged_.emplace(expected_bytes_, 14);
+    if (const auto& slot = merged_->slot(key); slot.key == key) {
+      ids.insert(ids.end(), slot.value.begin() + 1, slot.value.begin() + 1 + slot.value[0]);
+    } else {
+      model_encoder().encode(part, ids, nullptr);
+      merged_->insert(key, std::span(ids).subspan(before));
+    }
+  }
+  recent_.insert(key, std::span(ids).subspan(before));
 }
 
 PieceEncoder& Encoder::model_encoder() {

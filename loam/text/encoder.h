@@ -29,14 +29,12 @@ class Encoder {
   void encode(std::string_view text, std::vector<int32_t>& ids, std::vector<TextRange>& ranges);
 
  private:
-  static constexpr size_t kPiecesAtOnce = 256;
-  using Few = FewIds<3>;
+  static constexpr size_t kPiecesAtOnce = 512;
+  using Indices = std::span<const uint16_t>;  // of pieces at hand
 
   void encode_whole(std::string_view text, std::span<const Piece> pieces, std::vector<int32_t>& ids);
-  void find_rest(std::string_view text, std::span<const Piece> pieces, std::span<const uint8_t> missing);
-  bool find_key(const PieceKey& key, std::vector<int32_t>& ids);
-  void remember(const PieceKey& key, size_t slot, std::span<const int32_t> ids);
-  void keep(size_t i, size_t begin, size_t end);
+  void find_rest(std::string_view text, std::span<const Piece> pieces, Indices missing);
+  void merge_cold(std::string_view text, std::span<const Piece> pieces);
   void encode_piece(std::string_view text, size_t position, size_t length, std::vector<int32_t>& ids);
   void encode_part(std::string_view text, size_t position, size_t length, std::vector<int32_t>& ids);
   PieceEncoder& model_encoder();
@@ -50,12 +48,14 @@ class Encoder {
 
   // Of the pieces at hand.
   std::array<PieceKey, kPiecesAtOnce> keys_;
-  std::array<size_t, kPiecesAtOnce> slots_;  // in recent_
-  std::array<Few, kPiecesAtOnce> found_;     // with the count kMany: ids[0, 2) is a range of many_
-  std::vector<int32_t> many_;
-  std::vector<std::string_view> merging_;  // pieces that no table knows
-  std::vector<uint8_t> merging_at_;
-  std::vector<size_t> ends_;  // of the ids of each, in many_
+  std::array<const PieceCache<3>::Slot*, kPiecesAtOnce> recent_slots_;
+  std::array<const int32_t*, kPiecesAtOnce> sources_;        // how many ids each has, and the ids
+  std::array<std::array<int32_t, 4>, kPiecesAtOnce> words_;  // the same, of those that are one token
+  std::array<uint16_t, kPiecesAtOnce> others_;
+  Indices cold_;                             // that have to be merged
+  std::vector<std::string_view> cold_text_;  // pieces that have to be merged
+  std::vector<int32_t> made_, made_values_;  // their ids; the same with their counts
+  std::vector<size_t> ends_;                 // in made_
 };
 
 }  // namespace loam

@@ -14,28 +14,18 @@ constexpr uint32_t kNowhere = UINT32_MAX;
 }  // namespace
 
 void Merger::merge(std::vector<int32_t>& symbols) {
-  const size_t count = symbols.size();
-  if (count < 2) return;
-  if (count > kShort) return merge_long(symbols);
-  MergeTable::Result pairs[kShort];
-  for (size_t i = 0; i + 1 < count; ++i) pairs[i] = table_.find(symbols[i], symbols[i + 1]);
-  symbols.resize(merge_short(symbols, pairs));
+  if (symbols.size() < 2) return;
+  if (symbols.size() <= kShort) {
+    merge_short(symbols);
+  } else {
+    merge_long(symbols);
+  }
 }
 
-void Merger::merge(std::string_view bytes, const BytePairs& known, std::vector<int32_t>& symbols) {
-  const size_t count = bytes.size();
-  symbols.resize(count);
-  for (size_t i = 0; i < count; ++i) symbols[i] = known.ids[static_cast<unsigned char>(bytes[i])];
-  if (count < 2) return;
-  if (count > kShort) return merge_long(symbols);
-  MergeTable::Result pairs[kShort];
-  for (size_t i = 0; i + 1 < count; ++i) pairs[i] = known.find(bytes[i], bytes[i + 1]);
-  symbols.resize(merge_short(symbols, pairs));
-}
-
-// `pairs`: what each symbol and its next make. Returns how many symbols are left.
-size_t Merger::merge_short(std::span<int32_t> symbols, MergeTable::Result* pairs) {
+void Merger::merge_short(std::vector<int32_t>& symbols) {
+  MergeTable::Result pairs[kShort];  // of each symbol and its next
   size_t count = symbols.size();
+  for (size_t i = 0; i + 1 < count; ++i) pairs[i] = table_.find(symbols[i], symbols[i + 1]);
   while (count > 1) {
     size_t best = 0;
     for (size_t i = 1; i + 1 < count; ++i) {
@@ -51,7 +41,7 @@ size_t Merger::merge_short(std::span<int32_t> symbols, MergeTable::Result* pairs
     if (best + 1 < count) pairs[best] = table_.find(symbols[best], symbols[best + 1]);
     if (best > 0) pairs[best - 1] = table_.find(symbols[best - 1], symbols[best]);
   }
-  return count;
+  symbols.resize(count);
 }
 
 void Merger::merge_long(std::vector<int32_t>& symbols) {

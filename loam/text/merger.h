@@ -1,25 +1,12 @@
 // Merging the symbols of one piece: lowest rank first, leftmost of equals, until no pair merges.
 #pragma once
 
-#include <array>
 #include <cstdint>
-#include <span>
-#include <string_view>
 #include <vector>
 
 #include "loam/text/merge_table.h"
 
 namespace loam {
-
-// The symbols of the bytes, and what each two of them make.
-struct BytePairs {
-  std::array<int32_t, 256> ids;
-  std::vector<MergeTable::Result> results;  // [first byte][second byte]
-
-  MergeTable::Result find(char first, char second) const {
-    return results[size_t{256} * static_cast<unsigned char>(first) + static_cast<unsigned char>(second)];
-  }
-};
 
 // Scratch memory for merging, kept from piece to piece. Not thread-safe: one a thread.
 class Merger {
@@ -30,8 +17,6 @@ class Merger {
   // a queue of places, so that the time is linear in text but for a logarithm. Error{kInvalidArgument} for more than
   // 2^31 symbols.
   void merge(std::vector<int32_t>& symbols);
-  // The same for the symbols of bytes, which `symbols` gets. Pairs of bytes are looked up at once in their own table.
-  void merge(std::string_view bytes, const BytePairs& pairs, std::vector<int32_t>& symbols);
 
  private:
   // One for each symbol at the start. A symbol that has grown stands at the first node of its span.
@@ -60,7 +45,7 @@ class Merger {
     uint32_t pop_late();
   };
 
-  size_t merge_short(std::span<int32_t> symbols, MergeTable::Result* pairs);
+  void merge_short(std::vector<int32_t>& symbols);
   void merge_long(std::vector<int32_t>& symbols);
   // Long pieces mostly repeat themselves, so the last answer is kept.
   MergeTable::Result find(int32_t left, int32_t right) {

@@ -10,6 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "loam/text/perfect_hash.h"
+
 namespace loam {
 
 inline constexpr size_t kMaxKeyBytes = 15;
@@ -50,41 +52,25 @@ struct PieceKey {
 // The pieces that are one token. Thread safety: const members may be called from any thread.
 class WordTable {
  public:
-  explicit WordTable(int64_t words) {
-    while (int64_t{1} << bits_ < 2 * words + 1) ++bits_;
-    slots_.resize(size_t{1} << bits_);
-  }
-  // REQUIRES: not more words than the constructor was told.
-  void insert(const PieceKey& key, int32_t id) {
-    size_t slot = first_slot(key);
-    while (slots_[slot].id >= 0 && slots_[slot].key != key) slot = (slot + 1) & (slots_.size() - 1);
-    slots_[slot] = {key, id};
-  }
-  int32_t find(const PieceKey& key) const { return find_from(first_slot(key), key); }  // -1 if it is not there
-  // The same in two steps, with other work between them while the table comes from memory.
-  size_t first_slot(const PieceKey& key) const { return key.hash() >> (64 - bits_); }
-  void prefetch(size_t slot) const { __builtin_prefetch(&slots_[slot]); }
-  int32_t find_from(size_t slot, const PieceKey& key) const {
-    while (slots_[slot].id >= 0 && slots_[slot].key != key) slot = (slot + 1) & (slots_.size() - 1);
-    return slots_[slot].id;
-  }
-
- private:
-  struct Slot {
+  struct Word {
     PieceKey key;
     int32_t id = -1;
   };
-  int bits_ = 4;
-  std::vector<Slot> slots_;
-};
 
-// The ids of a piece, if they are few.
-template <size_t kMaxIds>
-struct FewIds {
-  std::array<int32_t, kMaxIds> ids;
-  uint32_t count;
+  WordTable() : WordTable(std::vector<Word>()) {}
+  // A word may be left out if another has its hash.
+  explicit WordTable(std::vector<Word> words);
 
-  std::span<const int32_t> span() const { return {ids.data(), count}; }
+  void prefetch(const PieceKey& key) const { __builtin_prefetch(&slots_[places_.slot(key.hash())]); }
+  int32_t find(const PieceKey& key) const {  // -1 if it is not there
+    const Word& word = slots_[places_.slot(key.hash())];
+    return word.key == key ? word.id : -1;
+  }
+  bool is_complete() const { return places_.misfits().empty(); }
+
+ private:
+  PerfectHash places_;
+  std::vector<Word> slots_;
 };
 
 // The ids of pieces, up to kMaxIds each; a piece that falls on the slot of another replaces it.
@@ -92,8 +78,8 @@ template <size_t kMaxIds>
 class PieceCache {
  public:
   struct Slot {
-    PieceKey key;  // no piece has the key of zeros
-    FewIds<kMaxIds> value{};
+    PieceKey key;                              // no piece has the key of zeros
+    std::array<int32_t, 1 + kMaxIds> value{};  // how many ids, and the ids
   };
 
   // At most 2^most_bits slots; fewer for a text of few `bytes`.
@@ -101,16 +87,15 @@ class PieceCache {
     while (bits_ < most_bits && size_t{1} << (bits_ + 5) < bytes) ++bits_;
     slots_.resize(size_t{1} << bits_);
   }
-  size_t slot_of(const PieceKey& key) const { return key.hash() >> (64 - bits_); }
-  void prefetch(size_t slot) const { __builtin_prefetch(&slots_[slot]); }
-  const Slot& operator[](size_t slot) const { return slots_[slot]; }
+  // Where the ids of the piece are, if the key there is `key`.
+  const Slot& slot(const PieceKey& key) const { return slots_[key.hash() >> (64 - bits_)]; }
 
-  void insert(size_t at, const PieceKey& key, std::span<const int32_t> ids) {
+  void insert(const PieceKey& key, std::span<const int32_t> ids) {
     if (ids.size() > kMaxIds) return;
-    Slot& slot = slots_[at];
+    Slot& slot = slots_[key.hash() >> (64 - bits_)];
     slot.key = key;
-    slot.value.count = static_cast<uint32_t>(ids.size());
-    std::copy(ids.begin(), ids.end(), slot.value.ids.begin());
+    slot.value[0] = static_cast<int32_t>(ids.size());
+    std::copy(ids.begin(), ids.end(), slot.value.begin() + 1);
   }
 
  private:
