@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "loam/base/error.h"
+#include "loam/text/merge_lanes.h"
 #include "loam/text/merge_table.h"
 #include "loam/text/merger.h"
 #include "loam/text/piece_model.h"
@@ -15,6 +16,7 @@ constexpr size_t kBlockBytes = 4096;  // with all that merging keeps for it, thi
 
 void check_bpe(const BpeModel& model) {
   const int64_t size = static_cast<int64_t>(model.tokens.size());
+  if (size > kMaxTokens) fail(ErrorCode::kBadFormat, "tokenizer: {} tokens, more than {}", size, kMaxTokens);
   const auto check_id = [&](int32_t id, const char* what) {
     if (id < 0 || id >= size) fail(ErrorCode::kBadFormat, "tokenizer: {} id {} of {} tokens", what, id, size);
   };
@@ -35,6 +37,14 @@ void check_bpe(const BpeModel& model) {
   }
 }
 
+std::vector<RankedMerge> checked_merges(const BpeModel& model) {
+  check_bpe(model);
+  std::vector<RankedMerge> merges;
+  for (size_t i = 0; i < model.merges.size(); ++i)
+    merges.push_back({model.merges[i].first, model.merges[i].second, static_cast<uint32_t>(i), model.merge_ids[i]});
+  return merges;
+}
+
 class BpePieces final : public PieceModel {
  public:
   explicit BpePieces(const BpeModel& model);
@@ -42,13 +52,14 @@ class BpePieces final : public PieceModel {
   std::unique_ptr<PieceEncoder> make_encoder() const override;
 
   const MergeTable& merges() const { return merges_; }
+  const BytePairs& byte_pairs() const { return byte_pairs_; }
   // The whole piece as one token, if it is one without any merge; -1 otherwise.
   int32_t whole(std::string_view piece) const {
     const auto found = whole_.find(piece);
     return found == whole_.end() ? -1 : found->second;
   }
   void split(std::string_view piece, std::vector<int32_t>& symbols) const {
-    for (const char c : piece) symbols.push_back(byte_ids_[static_cast<unsigned char>(c)]);
+    for (const char c : piece) symbols.push_back(byte_pairs_.ids[static_cast<unsigned char>(c)]);
   }
   // The length of the front of a piece, a few thousand bytes where that can be, that no merge ever joins with the rest.
   size_t block_length(std::string_view piece) const {
@@ -62,7 +73,7 @@ class BpePieces final : public PieceModel {
   void find_byte_ids(const BpeModel& model, const std::vector<bool>& special);
   void find_words(const BpeModel& model, const std::vector<bool>& special);
 
-  std::array<int32_t, 256> byte_ids_{};
+  BytePairs byte_pairs_;
   NeighbourSet joined_;  // the last byte of the left and the first of the right part, of each merge
   MergeTable merges_;
   std::vector<std::string> tokens_;
@@ -71,12 +82,20 @@ class BpePieces final : public PieceModel {
 
 class BpeEncoder final : public PieceEncoder {
  public:
-  explicit BpeEncoder(const BpePieces& model) : model_(model), merger_(model.merges()) {}
+  explicit BpeEncoder(const BpePieces& model) : model_(model), merger_(model.merges()), lanes_(model.merges()) {}
+
+  void encode_all(std::span<const std::string_view> pieces, std::vector<int32_t>& ids,
+                  std::vector<size_t>& ends) override {
+    const auto is_long = [](std::string_view piece) { return piece.size() > kMaxKeyBytes; };
+    if (!model_.words().is_complete() || std::any_of(pieces.begin(), pieces.end(), is_long))
+      return PieceEncoder::encode_all(pieces, ids, ends);
+    lanes_.merge(pieces, model_.byte_pairs(), ids, ends);
+  }
 
   void encode(std::string_view piece, std::vector<int32_t>& ids, std::vector<uint32_t>* lengths) override {
     const size_t first = ids.size();
     // Shorter pieces that are a token are in words(), where the caller has looked unless it wants lengths.
-    const bool may_be_whole = lengths || piece.size() > kMaxKeyBytes;
+    const bool may_be_whole = lengths || piece.size() > kMaxKeyBytes || !model_.words().is_complete();
     if (const int32_t id = may_be_whole ? model_.whole(piece) : -1; id >= 0) {
       ids.push_back(id);
     } else {
@@ -95,39 +114,37 @@ class BpeEncoder final : public PieceEncoder {
  private:
   const BpePieces& model_;
   Merger merger_;
+  MergeLanes lanes_;
   std::vector<int32_t> symbols_;
 };
 
-BpePieces::BpePieces(const BpeModel& model)
-    : merges_(static_cast<int64_t>(model.merges.size())), tokens_(model.tokens) {
-  check_bpe(model);
+BpePieces::BpePieces(const BpeModel& model) : merges_(checked_merges(model)), tokens_(model.tokens) {
   std::vector<bool> special(model.tokens.size(), false);
   for (const SpecialToken& token : model.specials) special[static_cast<size_t>(token.id)] = true;
   find_byte_ids(model, special);
-  for (size_t i = 0; i < model.merges.size(); ++i) {
-    const auto [left, right] = model.merges[i];
-    if (!merges_.insert(left, right, {static_cast<uint32_t>(i), model.merge_ids[i]})) {
-      fail(ErrorCode::kBadFormat, "tokenizer: merge {} of {} and {} is there twice", i, left, right);
-    }
-    joined_.add(model.tokens[left].back(), model.tokens[right].front());
+  for (const auto& [left, right] : model.merges) joined_.add(model.tokens[left].back(), model.tokens[right].front());
+  for (const int32_t left : byte_pairs_.ids) {
+    for (const int32_t right : byte_pairs_.ids)
+      byte_pairs_.merges.push_back(merges_.find_index(merges_.prefetch(left, right)));
   }
   find_words(model, special);
 }
 
 void BpePieces::find_byte_ids(const BpeModel& model, const std::vector<bool>& special) {
-  byte_ids_.fill(-1);
+  std::array<int32_t, 256>& byte_ids = byte_pairs_.ids;
+  byte_ids.fill(-1);
   for (size_t id = 0; id < model.tokens.size(); ++id) {
     if (model.tokens[id].size() != 1) continue;
-    int32_t& byte_id = byte_ids_[static_cast<unsigned char>(model.tokens[id][0])];
+    int32_t& byte_id = byte_ids[static_cast<unsigned char>(model.tokens[id][0])];
     if (byte_id < 0 && !special[id]) byte_id = static_cast<int32_t>(id);
   }
   for (int byte = 0; byte < 256; ++byte) {
-    if (byte_ids_[byte] < 0) fail(ErrorCode::kBadFormat, "tokenizer: no token for the byte 0x{:02X}", byte);
+    if (byte_ids[byte] < 0) fail(ErrorCode::kBadFormat, "tokenizer: no token for the byte 0x{:02X}", byte);
   }
 }
 
 void BpePieces::find_words(const BpeModel& model, const std::vector<bool>& special) {
-  words_ = WordTable(static_cast<int64_t>(model.tokens.size()));
+  std::vector<WordTable::Word> words;
   Merger merger(merges_);
   std::vector<int32_t> symbols;
   for (size_t i = 0; i < tokens_.size(); ++i) {
@@ -140,8 +157,9 @@ void BpePieces::find_words(const BpeModel& model, const std::vector<bool>& speci
     split(token, symbols);
     merger.merge(symbols);
     const bool made = symbols.size() == 1 && symbols[0] == id;
-    if (made || whole(token) == id) words_.insert(PieceKey::of(token, 0, token.size()), id);
+    if (made || whole(token) == id) words.push_back({PieceKey::of(token, 0, token.size()), id});
   }
+  words_ = WordTable(std::move(words));
 }
 
 std::unique_ptr<PieceEncoder> BpePieces::make_encoder() const { return std::make_unique<BpeEncoder>(*this); }

@@ -7,7 +7,8 @@
 namespace loam {
 namespace {
 
-constexpr size_t kPiecesAtOnce = 64;
+constexpr size_t kMostRecent = 3;                    // ids in a slot of recent_
+constexpr PieceKey kNoKey{0, uint64_t{0xFF} << 56};  // of no piece and no slot
 
 // The end of the part from `position` on that no token reaches out of: at most the end of the piece.
 size_t part_end(const NeighbourSet& neighbours, std::string_view text, size_t position, size_t end) {
@@ -32,33 +33,106 @@ void Encoder::encode(std::string_view text, size_t limit, std::vector<int32_t>& 
   }
 }
 
-// Pieces that no neighbours cut further: first all are looked for, then what was found comes from memory.
+// Pieces that no neighbours cut further. Each step is done for all of them, so that what one needs from memory comes
+// while the others are worked on, and so that no step branches on what is known of a piece.
 void Encoder::encode_whole(std::string_view text, std::span<const Piece> pieces, std::vector<int32_t>& ids) {
-  std::array<PieceKey, kPiecesAtOnce> keys;
-  std::array<size_t, kPiecesAtOnce> slots;
-  const WordTable& words = model_.words();
-  for (size_t i = 0; i < pieces.size(); ++i) {
-    if (pieces[i].length > kMaxKeyBytes) continue;
-    keys[i] = PieceKey::of(text, pieces[i].begin, pieces[i].length);
-    slots[i] = words.first_slot(keys[i]);
-    words.prefetch(slots[i]);
-  }
-  for (size_t i = 0; i < pieces.size(); ++i) {
+  const size_t count = pieces.size();
+  for (size_t i = 0; i < count; ++i) {
     const auto [begin, length] = pieces[i];
-    const int32_t id = length <= kMaxKeyBytes ? words.find_from(slots[i], keys[i]) : -1;
-    if (id >= 0) {
-      ids.push_back(id);
-    } else if (length <= kMaxKeyBytes) {
-      encode_key(text.substr(begin, length), keys[i], ids);
-    } else {
-      model_encoder().encode(text.substr(begin, length), ids, nullptr);
+    keys_[i] = length <= kMaxKeyBytes ? PieceKey::of(text, begin, length) : kNoKey;
+    recent_slots_[i] = &recent_.slot(keys_[i]);
+    __builtin_prefetch(recent_slots_[i]);
+  }
+  std::array<uint16_t, kPiecesAtOnce> rest;
+  size_t misses = 0;
+  for (size_t i = 0; i < count; ++i) {
+    sources_[i] = recent_slots_[i]->value.data();
+    rest[misses] = static_cast<uint16_t>(i);
+    misses += recent_slots_[i]->key != keys_[i];
+  }
+  const auto missing = Indices(rest).first(misses);
+  cold_ = {};
+  if (misses > 0) find_rest(text, pieces, missing);
+  std::array<int32_t, kMaxKeyBytes * kPiecesAtOnce + kMostRecent> out;
+  size_t written = 0;
+  for (size_t i = 0; i < count; ++i) {
+    const int32_t* source = sources_[i];
+    const auto size = static_cast<size_t>(source[0]);
+    std::copy(source + 1, source + 1 + kMostRecent, &out[written]);
+    if (size > kMostRecent) [[unlikely]] {
+      if (size > kMaxKeyBytes) {
+        ids.insert(ids.end(), out.begin(), out.begin() + written);
+        ids.insert(ids.end(), source + 1, source + 1 + size);
+        written = 0;
+        continue;
+      }
+      std::copy(source + 1, source + 1 + size, &out[written]);
     }
+    written += size;
+  }
+  ids.insert(ids.end(), out.begin(), out.begin() + written);
+  // Only now, as sources_ are slots.
+  const auto insert = [&](auto& cache, uint16_t i) {
+    if (keys_[i] == kNoKey) return;
+    cache.insert(keys_[i], std::span(sources_[i] + 1, static_cast<size_t>(sources_[i][0])));
+  };
+  for (const uint16_t i : missing) insert(recent_, i);
+  for (const uint16_t i : cold_) insert(*merged_, i);
+}
+
+// Finds the ids of pieces that recent_ does not hold.
+void Encoder::find_rest(std::string_view text, std::span<const Piece> pieces, Indices missing) {
+  const WordTable& words = model_.words();
+  for (const uint16_t i : missing) words.prefetch(keys_[i]);
+  size_t count = 0;
+  for (const uint16_t i : missing) {
+    const int32_t id = words.find(keys_[i]);
+    words_[i] = {1, id};
+    sources_[i] = words_[i].data();
+    others_[count] = i;
+    count += id < 0;
+  }
+  if (count == 0) return;
+  if (!merged_) merged_.emplace(expected_bytes_, 14);
+  std::array<const PieceCache<11>::Slot*, kPiecesAtOnce> slots;
+  for (size_t k = 0; k < count; ++k) {
+    slots[k] = &merged_->slot(keys_[others_[k]]);
+    __builtin_prefetch(slots[k]);
+  }
+  size_t cold = 0;
+  for (size_t k = 0; k < count; ++k) {
+    const uint16_t i = others_[k];
+    sources_[i] = slots[k]->value.data();
+    others_[cold] = i;
+    cold += slots[k]->key != keys_[i];
+  }
+  cold_ = Indices(others_).first(cold);
+  if (cold > 0) merge_cold(text, pieces);
+}
+
+// Has the model encode pieces that neither cache holds.
+void Encoder::merge_cold(std::string_view text, std::span<const Piece> pieces) {
+  made_.clear();
+  cold_text_.clear();
+  ends_.clear();
+  for (const uint16_t i : cold_) cold_text_.push_back(text.substr(pieces[i].begin, pieces[i].length));
+  model_encoder().encode_all(cold_text_, made_, ends_);
+  made_values_.resize(made_.size() + cold_.size() + kMostRecent);  // what reads them may read so many
+  int32_t* to = made_values_.data();
+  size_t begin = 0;
+  for (size_t k = 0; k < cold_.size(); ++k) {
+    const auto made = std::span(made_).first(ends_[k]).subspan(begin);
+    *to = static_cast<int32_t>(made.size());
+    std::copy(made.begin(), made.end(), to + 1);
+    sources_[cold_[k]] = to;
+    to += 1 + made.size();
+    begin = ends_[k];
   }
 }
 
 void Encoder::encode(std::string_view text, std::vector<int32_t>& ids, std::vector<TextRange>& ranges) {
   PieceCursor cursor(pretokenizer_, text);
-  std::array<Piece, 64> pieces;
+  std::array<Piece, kPiecesAtOnce> pieces;
   std::vector<uint32_t> lengths;
   while (const size_t count = cursor.next(pieces)) {
     for (const Piece& piece : std::span(pieces).first(count)) {
@@ -75,7 +149,6 @@ void Encoder::encode(std::string_view text, std::vector<int32_t>& ids, std::vect
 
 void Encoder::encode_piece(std::string_view text, size_t position, size_t length, std::vector<int32_t>& ids) {
   const NeighbourSet* neighbours = model_.neighbours();
-  if (!neighbours) return encode_part(text, position, length, ids);
   const size_t first = ids.size(), end = position + length;
   while (position < end) {
     const size_t next = part_end(*neighbours, text, position, end), before = ids.size();
@@ -87,26 +160,26 @@ void Encoder::encode_piece(std::string_view text, size_t position, size_t length
 }
 
 void Encoder::encode_part(std::string_view text, size_t position, size_t length, std::vector<int32_t>& ids) {
-  if (length > kMaxKeyBytes) return model_encoder().encode(text.substr(position, length), ids, nullptr);
+  const std::string_view part = text.substr(position, length);
+  if (length > kMaxKeyBytes) return model_encoder().encode(part, ids, nullptr);
   const PieceKey key = PieceKey::of(text, position, length);
+  const size_t before = ids.size();
+  if (const auto& slot = recent_.slot(key); slot.key == key) {
+    ids.insert(ids.end(), slot.value.begin() + 1, slot.value.begin() + 1 + slot.value[0]);
+    return;
+  }
   if (const int32_t id = model_.words().find(key); id >= 0) {
     ids.push_back(id);
   } else {
-    encode_key(text.substr(position, length), key, ids);
+    if (!merged_) merged_.emplace(expected_bytes_, 14);
+    if (const auto& slot = merged_->slot(key); slot.key == key) {
+      ids.insert(ids.end(), slot.value.begin() + 1, slot.value.begin() + 1 + slot.value[0]);
+    } else {
+      model_encoder().encode(part, ids, nullptr);
+      merged_->insert(key, std::span(ids).subspan(before));
+    }
   }
-}
-
-// A piece that is not one token.
-void Encoder::encode_key(std::string_view piece, const PieceKey& key, std::vector<int32_t>& ids) {
-  if (!cache_) cache_.emplace(expected_bytes_);
-  const std::span<const int32_t> known = cache_->find(key);
-  if (!known.empty()) {
-    ids.insert(ids.end(), known.begin(), known.end());
-    return;
-  }
-  const size_t before = ids.size();
-  model_encoder().encode(piece, ids, nullptr);
-  cache_->insert(key, std::span(ids).subspan(before));
+  recent_.insert(key, std::span(ids).subspan(before));
 }
 
 PieceEncoder& Encoder::model_encoder() {

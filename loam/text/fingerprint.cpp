@@ -36,7 +36,7 @@ void add_model(Fields& fields, const SpmModel& model) {
   fields.add("spm bytes {} unknown {} {}", model.first_byte_id, model.unknown_id, model.fuse_unknown);
   for (const int32_t id : model.user_defined) fields.add("user-defined {}", id);
   const SpmVocab vocab(model);
-  for (const SpmMerge& m : vocab.merges()) fields.add("{} {} {}", m.left, m.right, m.made);
+  for (const RankedMerge& m : vocab.merges()) fields.add("{} {} {}", m.left, m.right, m.id);
 }
 
 void add_model(Fields& fields, const UnigramModel& model) {

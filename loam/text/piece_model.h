@@ -4,6 +4,7 @@
 #include <bitset>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -36,6 +37,15 @@ class PieceEncoder {
   // Appends the ids of `piece`, which is not empty, and, unless `lengths` is null, how many of its bytes each stands
   // for.
   virtual void encode(std::string_view piece, std::vector<int32_t>& ids, std::vector<uint32_t>* lengths) = 0;
+  // Several pieces, none of which is in words(): appends the ids of all, and for each where its
+  // ids end.
+  virtual void encode_all(std::span<const std::string_view> pieces, std::vector<int32_t>& ids,
+                          std::vector<size_t>& ends) {
+    for (const std::string_view piece : pieces) {
+      encode(piece, ids, nullptr);
+      ends.push_back(ids.size());
+    }
+  }
 };
 
 // Thread safety: const after construction.
@@ -52,7 +62,7 @@ class PieceModel {
   int32_t fused_id() const { return fused_id_; }
 
  protected:
-  WordTable words_{0};
+  WordTable words_;
   std::unique_ptr<NeighbourSet> neighbours_;
   int32_t fused_id_ = -1;
 };

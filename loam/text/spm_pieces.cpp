@@ -63,20 +63,13 @@ class SpmEncoder final : public PieceEncoder {
 };
 
 SpmPieces::SpmPieces(const SpmModel& model)
-    : vocab_(model),
-      unknown_id_(model.unknown_id),
-      first_byte_id_(model.first_byte_id),
-      merges_(static_cast<int64_t>(vocab_.merges().size())) {
+    : vocab_(model), unknown_id_(model.unknown_id), first_byte_id_(model.first_byte_id), merges_(vocab_.merges()) {
   std::vector<std::pair<std::string_view, int32_t>> user_defined;
   for (const int32_t id : model.user_defined) user_defined.emplace_back(model.tokens[static_cast<size_t>(id)], id);
   user_defined_ = Trie(std::move(user_defined));
   if (model.fuse_unknown) fused_id_ = unknown_id_;
   neighbours_ = std::make_unique<NeighbourSet>();
-  for (const SpmMerge& merge : vocab_.merges()) {
-    if (!merges_.insert(merge.left, merge.right, {merge.rank, merge.made}))
-      fail(ErrorCode::kBadFormat, "tokenizer: the merge of {} and {} is there twice", merge.left, merge.right);
-  }
-  words_ = WordTable(static_cast<int64_t>(model.tokens.size()));
+  std::vector<WordTable::Word> words;
   SpmEncoder encoder(*this);
   std::vector<int32_t> ids;
   for (size_t i = 0; i < model.tokens.size(); ++i) {
@@ -93,8 +86,9 @@ SpmPieces::SpmPieces(const SpmModel& model)
     if (token.size() > kMaxKeyBytes) continue;
     ids.clear();
     encoder.encode(token, ids, nullptr);
-    if (ids.size() == 1 && ids[0] == id) words_.insert(PieceKey::of(token, 0, token.size()), id);
+    if (ids.size() == 1 && ids[0] == id) words.push_back({PieceKey::of(token, 0, token.size()), id});
   }
+  words_ = WordTable(std::move(words));
 }
 
 void SpmPieces::split(std::string_view piece, std::vector<int32_t>& symbols, std::vector<uint32_t>& unknown) const {

@@ -23,7 +23,7 @@ void check_model(const SpmModel& model) {
   const auto require = [](bool condition, const std::string& message) {
     if (!condition) fail(ErrorCode::kBadFormat, "SentencePiece vocabulary: {}", message);
   };
-  require(size > 0 && size <= int64_t{1} << 24, fmt::format("{} tokens", size));
+  require(size > 0 && size <= kMaxTokens, fmt::format("{} tokens", size));
   require(model.tokens.size() == model.scores.size(),
           fmt::format("{} tokens but {} scores", size, model.scores.size()));
   for (const int32_t id : {model.unknown_id, model.bos_id, model.eos_id}) {
@@ -94,7 +94,7 @@ void SpmVocab::take_merges(const SpmModel& model) {
     }
     require(model.tokens[made] == model.tokens[left] + model.tokens[right],
             fmt::format("merge {} of {} and {} does not make {}", i, left, right, made));
-    merges_.push_back({left, right, made, static_cast<uint32_t>(i)});
+    merges_.push_back({left, right, static_cast<uint32_t>(i), made});
   }
 }
 
@@ -106,13 +106,14 @@ void SpmVocab::derive_merges(const SpmModel& model) {
   for (const auto& [token, id] : ids) {
     for (size_t cut = 1; cut < token.size(); ++cut) {
       const auto left = ids.find(token.substr(0, cut)), right = ids.find(token.substr(cut));
-      if (left != ids.end() && right != ids.end()) merges_.push_back({left->second, right->second, id, 0});
+      if (left != ids.end() && right != ids.end()) merges_.push_back({left->second, right->second, 0, id});
     }
   }
-  const auto key = [&](const SpmMerge& m) { return std::tuple(-model.scores[m.made], m.made, m.left, m.right); };
-  std::sort(merges_.begin(), merges_.end(), [&](const SpmMerge& a, const SpmMerge& b) { return key(a) < key(b); });
+  const auto key = [&](const RankedMerge& m) { return std::tuple(-model.scores[m.id], m.id, m.left, m.right); };
+  std::sort(merges_.begin(), merges_.end(),
+            [&](const RankedMerge& a, const RankedMerge& b) { return key(a) < key(b); });
   for (size_t i = 1; i < merges_.size(); ++i) {
-    const bool same = model.scores[merges_[i].made] == model.scores[merges_[i - 1].made];
+    const bool same = model.scores[merges_[i].id] == model.scores[merges_[i - 1].id];
     merges_[i].rank = merges_[i - 1].rank + (same ? 0 : 1);
   }
 }

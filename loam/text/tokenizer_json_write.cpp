@@ -269,7 +269,7 @@ Json to_json(const SpmModel& model) {
   }
   Json::Array merges;
   const SpmVocab derived(model);
-  for (const SpmMerge& m : derived.merges()) merges.push_back(merge_json(tokens[m.left], tokens[m.right]));
+  for (const RankedMerge& m : derived.merges()) merges.push_back(merge_json(tokens[m.left], tokens[m.right]));
   std::vector<SpecialToken> specials = model.specials;
   for (const int32_t id : model.user_defined) specials.push_back({tokens[static_cast<size_t>(id)], id, true});
   for (const int32_t id : {model.unknown_id, model.bos_id, model.eos_id}) {

@@ -211,7 +211,7 @@ std::vector<bool> UnigramPieces::find_text(const UnigramModel& model) const {
 }
 
 void UnigramPieces::find_words(const UnigramModel& model, const std::vector<bool>& text) {
-  words_ = WordTable(static_cast<int64_t>(model.tokens.size()));
+  std::vector<WordTable::Word> words;
   const std::unique_ptr<PieceEncoder> encoder = make_encoder();
   std::vector<int32_t> ids;
   for (size_t i = 0; i < model.tokens.size(); ++i) {
@@ -220,8 +220,9 @@ void UnigramPieces::find_words(const UnigramModel& model, const std::vector<bool
     ids.clear();
     encoder->encode(token, ids, nullptr);
     if (ids.size() == 1 && ids[0] == static_cast<int32_t>(i))
-      words_.insert(PieceKey::of(token, 0, token.size()), ids[0]);
+      words.push_back({PieceKey::of(token, 0, token.size()), ids[0]});
   }
+  words_ = WordTable(std::move(words));
 }
 
 std::unique_ptr<PieceEncoder> UnigramPieces::make_encoder() const {

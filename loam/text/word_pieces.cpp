@@ -58,11 +58,12 @@ class WordPieces final : public PieceModel {
   // Words longer than `max_characters` are unknown.
   WordPieces(Entries first, Entries next, int32_t unknown_id, int64_t max_characters)
       : first_(first), next_(std::move(next)), unknown_id_(unknown_id), max_characters_(max_characters) {
-    words_ = WordTable(static_cast<int64_t>(first.size()));
+    std::vector<WordTable::Word> words;
     for (const auto& [token, id] : first) {
       const bool short_enough = !token.empty() && token.size() <= kMaxKeyBytes && !is_too_long(token);
-      if (short_enough && first_.find(token) == id) words_.insert(PieceKey::of(token, 0, token.size()), id);
+      if (short_enough && first_.find(token) == id) words.push_back({PieceKey::of(token, 0, token.size()), id});
     }
+    words_ = WordTable(std::move(words));
   }
   std::unique_ptr<PieceEncoder> make_encoder() const override;
 
@@ -110,11 +111,12 @@ std::unique_ptr<PieceEncoder> WordPieces::make_encoder() const { return std::mak
 class WholeWords final : public PieceModel {
  public:
   WholeWords(const Entries& tokens, int32_t unknown_id) : tokens_(tokens), unknown_id_(unknown_id) {
-    words_ = WordTable(static_cast<int64_t>(tokens.size()));
+    std::vector<WordTable::Word> words;
     for (const auto& [token, id] : tokens) {
       if (!token.empty() && token.size() <= kMaxKeyBytes && tokens_.find(token) == id)
-        words_.insert(PieceKey::of(token, 0, token.size()), id);
+        words.push_back({PieceKey::of(token, 0, token.size()), id});
     }
+    words_ = WordTable(std::move(words));
   }
   std::unique_ptr<PieceEncoder> make_encoder() const override;
 

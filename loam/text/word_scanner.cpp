@@ -4,33 +4,15 @@
 #include "loam/text/matcher.h"
 #include "loam/text/patterns.h"
 
-#ifdef __SSE2__
-#include <emmintrin.h>
-#endif
-
+#include <algorithm>
+#include <array>
 #include <bit>
+#include <cstring>
+
+#include "loam/text/ascii_block.h"
 
 namespace loam {
 namespace {
-
-constexpr size_t kBytesAtOnce = 16;
-
-// Bit i: byte i of kBytesAtOnce is an ASCII letter; with `lower` a small one.
-inline uint32_t ascii_letters(const char* bytes, bool lower) {
-#ifdef __SSE2__
-  const __m128i v = _mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes));
-  const __m128i any_case = lower ? v : _mm_or_si128(v, _mm_set1_epi8(0x20));
-  const __m128i index = _mm_sub_epi8(any_case, _mm_set1_epi8('a'));
-  return static_cast<uint32_t>(_mm_movemask_epi8(_mm_cmpeq_epi8(_mm_min_epu8(index, _mm_set1_epi8(25)), index)));
-#else
-  uint32_t bits = 0;
-  for (size_t i = 0; i < kBytesAtOnce; ++i) {
-    const CharKinds kinds = kKindsOfByte[static_cast<unsigned char>(bytes[i])];
-    bits |= static_cast<uint32_t>((kinds & (lower ? kLower : kLetter)) != 0) << i;
-  }
-  return bits;
-#endif
-}
 
 enum class Words {
   kLetters,    // \p{L}+
@@ -69,11 +51,23 @@ class WordScanner final : public Matcher {
   }
 
   size_t fill(std::string_view text, size_t position, size_t limit, std::span<Piece> out) const override {
-    size_t count = 0;
+    // Where ASCII is rare, blocks are tried less and less often.
+    size_t count = 0, wait = 0, by_character = 0;
     while (count < out.size() && position < limit) {
+      if (by_character == 0) {
+        if (const size_t found = fill_from_block(text, position, limit, out.subspan(count))) {
+          count += found;
+          position = out[count - 1].end();
+          wait = 0;
+          continue;
+        }
+        wait = std::min<size_t>(2 * wait + 1, 31);
+        by_character = wait;
+      }
       const size_t end = piece_end(text, position);
       out[count++] = {position, end - position};
       position = end;
+      --by_character;
     }
     return count;
   }
@@ -198,27 +192,100 @@ class WordScanner final : public Matcher {
     return run.given_end(text, position);
   }
 
-  // The commonest piece: up to 15 ASCII letters, a space in front or not, that end before another ASCII character; in
-  // runs by case all but the first are small. kNone for any other.
-  static size_t ascii_word_end(std::string_view text, size_t position) {
-    if constexpr (R.words == Words::kPhrases) return kNone;
-    const size_t begin = position + (text[position] == ' ');
-    if (begin + kBytesAtOnce > text.size()) return kNone;
-    const char* bytes = text.data() + begin;
-    const uint32_t others = ~ascii_letters(bytes, false) & 0xFFFF;
-    if ((others & 1) || others == 0) return kNone;
-    const int length = std::countr_zero(others);
-    const char next = bytes[length];
-    if (static_cast<unsigned char>(next) >= 128) return kNone;
-    if constexpr (R.words == Words::kCaseRuns) {
-      const uint32_t small = ascii_letters(bytes, true) | 1, run = (1u << length) - 1;
-      if (length < 2 || (small & run) != run || next == '\'') return kNone;
+  // The pieces at `position` that can be told from the next AsciiBlock::kBytes alone.
+  static size_t fill_from_block(std::string_view text, size_t position, size_t limit, std::span<Piece> out) {
+    if constexpr (R.words == Words::kPhrases) return 0;
+    std::array<char, AsciiBlock::kBytes> padded;
+    const char* bytes = text.data() + position;
+    if (const size_t left = text.size() - position; left < AsciiBlock::kBytes) {
+      padded.fill('\x80');
+      std::memcpy(padded.data(), bytes, left);
+      bytes = padded.data();
     }
-    return begin + static_cast<size_t>(length);
+    size_t count = 0, begin = position;
+    for (uint64_t starts = starts_in(AsciiBlock::read(bytes), bytes); starts != 0; starts &= starts - 1) {
+      if (count == out.size() || begin >= limit) break;
+      const size_t end = position + static_cast<size_t>(std::countr_zero(starts));
+      out[count++] = {begin, end - begin};
+      begin = end;
+    }
+    return count;
+  }
+
+  // The places below `count`.
+  static constexpr uint64_t below(size_t count) { return count < 64 ? (uint64_t{1} << count) - 1 : ~uint64_t{0}; }
+
+  // Where pieces begin in a block that begins with one, the first place left out; only those that nothing behind the
+  // block can change. A place is judged by its neighbours: each set is shifted by one to stand beside the next or the
+  // one before.
+  static uint64_t starts_in(const AsciiBlock& block, const char* bytes) {
+    const uint64_t letters = block.letters, digits = block.digits, blanks = block.blanks, newlines = block.newlines;
+    const uint64_t white = blanks | newlines, marks = ~(letters | digits | white | block.foreign);
+    const size_t known = static_cast<size_t>(std::countr_zero(block.foreign));
+    // Every place needs the one behind it; an apostrophe in a word, two.
+    constexpr size_t kNeeded = R.contractions == Contractions::kAfterWordAnyCase ? 2 : 1;
+    size_t sure = std::max(known, kNeeded) - kNeeded;
+    const uint64_t after_space = block.spaces << 1;
+    const uint64_t first_marks = marks & ~(marks << 1), free_marks = first_marks & ~after_space;
+    const uint64_t first_letters = letters & ~(letters << 1), first_digits = digits & ~(digits << 1);
+    const uint64_t last_white = white & ~(white >> 1);
+    uint64_t starts = free_marks;
+    if constexpr (!R.any_prefix) {
+      starts |= (first_letters | first_digits) & ~after_space;
+      starts |= (white & ~(white << 1)) | last_white;
+    } else {
+      starts |= (first_letters & ~((blanks | free_marks) << 1)) | first_digits;
+      if constexpr (R.most_digits > 0) starts |= digit_starts(digits, first_digits);
+      // Line ends that belong to the marks before them: the carry of the sum runs through each such row.
+      const uint64_t tails = R.tail == Tail::kNone ? 0 : newlines & ~(newlines + (newlines & marks << 1));
+      const uint64_t own_white = white & ~tails;
+      starts |= (own_white & ~(own_white << 1)) | (blanks & newlines << 1) | (blanks & last_white);
+      // White space up to a line end is one piece, so what is inside depends on what comes.
+      if (const uint64_t inner = newlines & blanks << 1)
+        sure = std::min(sure, row_begin(white, std::countr_zero(inner)) + 1);
+      if (known > 0 && (white >> (known - 1) & 1)) sure = std::min(sure, row_begin(white, known) + 1);
+      if constexpr (R.tail == Tail::kNewlinesAndSlashes) {
+        if (const uint64_t longer = tails << 1 & block.slashes) sure = std::min<size_t>(sure, std::countr_zero(longer));
+      }
+    }
+    if constexpr (R.words == Words::kCaseRuns) starts |= letters & ~block.small & block.small << 1;
+    if constexpr (R.contractions != Contractions::kNone) {
+      const bool after_word = R.contractions == Contractions::kAfterWordAnyCase;
+      const uint64_t places = block.apostrophes & (after_word ? letters << 1 : free_marks) & letters >> 1 & below(sure);
+      if (places) starts = with_contractions(starts, places, letters, {bytes, known});
+    }
+    return starts & below(sure) & ~uint64_t{1};
+  }
+
+  // Where the row of places before `end` begins.
+  static size_t row_begin(uint64_t set, size_t end) {
+    return 64 - static_cast<size_t>(std::countl_zero(~set & below(end)));
+  }
+
+  // Every R.most_digits places from the first of each row on.
+  static uint64_t digit_starts(uint64_t digits, uint64_t first) {
+    if constexpr (R.most_digits == 1) return digits;
+    uint64_t starts = first;
+    for (uint64_t next = first; next != 0; starts |= next) {
+      for (size_t i = 0; i < R.most_digits; ++i) next = next << 1 & digits;
+    }
+    return starts;
+  }
+
+  // `places`: apostrophes before a letter, at the beginning of a piece or behind a word.
+  static uint64_t with_contractions(uint64_t starts, uint64_t places, uint64_t letters, std::string_view bytes) {
+    constexpr bool kAfterWord = R.contractions == Contractions::kAfterWordAnyCase;
+    for (size_t end = 0; places != 0; places &= places - 1) {
+      const size_t at = static_cast<size_t>(std::countr_zero(places)), length = contraction(bytes, at);
+      if (length == 0 || (kAfterWord && at == end && end > 0)) continue;
+      end = at + length;
+      starts &= ~(below(end) & ~below(at + !kAfterWord));
+      if (end < 64) starts |= letters & uint64_t{1} << end;
+    }
+    return starts;
   }
 
   static size_t piece_end(std::string_view text, size_t position) {
-    if (const size_t end = ascii_word_end(text, position); end != kNone) return end;
     const KnownChar first = read_char(text, position);
     if (R.han_apart && (first.kinds & kHan)) return run_end(text, position, kHan);
     if (R.contractions == Contractions::kOwnPiece || R.contractions == Contractions::kOwnPieceAnyCase) {
