@@ -60,7 +60,8 @@ class PackedDocuments : public ::testing::TestWithParam<int64_t> {
     FullSequence sequence(tensor(batch.positions), tensor(batch.first_key));
     const Transformer& transformer = *trainer.model().transformer;
     const Tensor hidden = transformer.hidden(ctx, tensor(batch.tokens), sequence).value;
-    const auto values = transformer.logits(ctx, hidden.reshape({6 * kRow, config_.model.dim})).span<float>();
+    const Tensor logits = transformer.logits(ctx, hidden.reshape({6 * kRow, config_.model.dim}));
+    const auto values = logits.span<float>();
     return {values.begin(), values.end()};
   }
 
