@@ -19,7 +19,7 @@ namespace loam {
 namespace {
 
 constexpr size_t kChunkBytes = 1 << 18;    // work for one thread at a time
-constexpr size_t kChunksAtOnce = 64;       // a thread, at least; between them memory is looked at
+constexpr size_t kChunksAtOnce = 64;       // after so many, memory is looked at
 constexpr int64_t kHugePieceBytes = 4096;  // longer than any word: the text has no spaces, or is not text
 
 void check_options(const BpeTrainOptions& options) {
@@ -104,7 +104,7 @@ void BpeTrainer::State::add(const std::vector<std::string_view>& texts, int64_t 
   total_bytes = total;
   distinct.reset();
   if (weight == 0) return;
-  const size_t at_once = kChunksAtOnce * static_cast<size_t>(options.threads);
+  const size_t at_once = std::max(kChunksAtOnce, 4 * static_cast<size_t>(options.threads));
   for (size_t from = 0; from < chunks.size(); from += at_once) {
     count(std::span(chunks).subspan(from, std::min(at_once, chunks.size() - from)), weight);
     spill_if_full();
@@ -153,11 +153,17 @@ void BpeTrainer::State::gather() {
 
 // REQUIRES: gather().
 void BpeTrainer::State::for_each(const PieceVisitor& visit) const {
-  if (on_disk()) {
-    store->for_each(visit);
-  } else {
+  if (!on_disk()) {
     counters[0].for_each(visit);
+    return;
   }
+  constexpr int64_t kStep = 65536;
+  Progress progress("reading counts", distinct.value_or(0), "pieces");
+  int64_t pieces = 0;
+  store->for_each([&](std::string_view piece, int64_t count) {
+    if (++pieces % kStep == 0) progress.advance(kStep);
+    visit(piece, count);
+  });
 }
 
 // All that decides counts.

@@ -52,7 +52,7 @@ TEST_F(Spill, CountsOnDiskGiveTheSameMerges) {
     BpeTrainer trainer(options(800'000, threads));
     int spilled = 0;
     for (const std::string& document : documents_) {
-      trainer.add_document(document, int64_t{1} << 20);  // counts of many bytes in the files
+      trainer.add_document(document, int64_t{1} << 40);  // more than 32 bits hold, in the files too
       trainer.add_document(random_text({"ab ", "cd "}, 5, 1), 0);
       if (spilled < 7) {
         trainer.checkpoint(Json(spilled));
