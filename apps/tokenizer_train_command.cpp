@@ -97,9 +97,18 @@ TokenizerModel make_model(const Options& o, BpeTrainer& trainer) {
   return model;
 }
 
-double bytes_per_token(const Tokenizer& tokenizer, const Path& file) {
-  const auto source = open_input(file);
-  const StreamCounts counts = encode_stream(tokenizer, *source, SpecialPolicy::none(), [](std::span<const int32_t>) {});
+double bytes_per_token(const Tokenizer& tokenizer, const Path& file, const DocumentReaderOptions& options) {
+  StreamCounts counts;
+  if (is_jsonl_name(file)) {
+    DocumentReader reader({file}, options);
+    for (Document document; reader.next(document);) {
+      counts.bytes += static_cast<int64_t>(document.text.size());
+      counts.tokens += static_cast<int64_t>(tokenizer.encode(document.text, SpecialPolicy::none()).size());
+    }
+  } else {
+    const auto source = open_input(file);
+    counts = encode_stream(tokenizer, *source, SpecialPolicy::none(), [](std::span<const int32_t>) {});
+  }
   LOAM_CHECK(counts.tokens > 0, "{}: holds no text", file.string());
   return static_cast<double>(counts.bytes) / static_cast<double>(counts.tokens);
 }
@@ -163,7 +172,7 @@ int train(Options o, const CommonFlags& flags) {
   const Stopwatch watch;
   Counted counted = begin(o, trainer);
   const Tokenizer tokenizer = learn(o, trainer, input, counted);
-  const double held_out = o.held_out.empty() ? 0 : bytes_per_token(tokenizer, o.held_out);
+  const double held_out = o.held_out.empty() ? 0 : bytes_per_token(tokenizer, o.held_out, o.reader);
   Json report = report_of(o, trainer, tokenizer, counted);
   save_tokenizer(tokenizer, directory.path());
   directory.commit();

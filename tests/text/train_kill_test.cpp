@@ -186,5 +186,23 @@ TEST_F(TrainProcess, TheAlphabetIsLimited) {
   for (const char* kept : {"e", "w", " "}) EXPECT_NE(vocab.find(kept), nullptr) << kept;
 }
 
+// Of JSONL the documents, not the lines.
+TEST_F(TrainProcess, HeldOutTextIsReadAsInputsAre) {
+  const std::string text = "the lower \"wide\"\n newest";
+  Json line;
+  line["text"] = text;
+  write_file_atomic(directory_ / "in-held.txt", text);
+  write_file_atomic(directory_ / "in-held.jsonl", line.dump() + "\n" + line.dump() + "\n");
+  std::vector<double> bytes_a_token;
+  for (const char* name : {"in-held.txt", "in-held.jsonl"}) {
+    ASSERT_EQ(run(to("out", {"--json", "--log-level", "error", "--force", "--held-out", (directory_ / name).string()})),
+              0)
+        << log();
+    bytes_a_token.push_back(Json::parse(log()).at("held_out_bytes_per_token").as_double());
+  }
+  EXPECT_GT(bytes_a_token[0], 1.0);
+  EXPECT_EQ(bytes_a_token[0], bytes_a_token[1]);
+}
+
 }  // namespace
 }  // namespace loam
