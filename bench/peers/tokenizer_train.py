@@ -5,7 +5,7 @@
 
 FILE is plain text, and one document: both sides read it as it is. Byte-level BPE with GPT-2's pattern, pairs seen at least twice, one special token. Hugging Face's trainer reads a file
 line by line, so pieces of white space that hold a line end differ; its rule for equal counts is another, too: `equal_merges` is the share of loam's merges that it also has. Each side is
-a process of its own; seconds of the whole process, and its greatest resident memory.
+a process of its own; seconds of the whole process, seconds of processor time, which other work on the machine changes less, and greatest resident memory.
 """
 import argparse
 import json
@@ -30,14 +30,14 @@ def train_hugging_face(file, merges, out):
 
 
 def measure(command, threads):
-    """Seconds and the greatest resident memory in bytes."""
+    """Seconds, processor seconds and the greatest resident memory in bytes."""
     env = dict(os.environ, RAYON_NUM_THREADS=str(threads))
     start = time.perf_counter()
     process = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)
     if status != 0:
         sys.exit(f"{command[0]} failed")
-    return time.perf_counter() - start, usage.ru_maxrss * 1024
+    return time.perf_counter() - start, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024
 
 
 def merges_of(path):
@@ -70,8 +70,11 @@ def main():
         equal = len(mine & merges_of(theirs)) / len(mine)
     report = dict(file=args.file, bytes=os.path.getsize(args.file), merges=args.merges, threads=args.threads, load=os.getloadavg()[0])
     for name, rounds in seen.items():
-        report |= {f"{name}_seconds": round(statistics.median(s for s, _ in rounds), 2), f"{name}_peak_bytes": max(b for _, b in rounds)}
-    report |= dict(ratio=round(report["hugging_face_seconds"] / report["loam_seconds"], 2), equal_merges=round(equal, 4), rounds=seen)
+        seconds, processor, peak = zip(*rounds)
+        report |= {f"{name}_seconds": round(statistics.median(seconds), 2), f"{name}_processor_seconds": round(statistics.median(processor), 2),
+                   f"{name}_peak_bytes": max(peak)}
+    ratio = {f"ratio{kind}": round(report[f"hugging_face{kind}"] / report[f"loam{kind}"], 2) for kind in ("_seconds", "_processor_seconds")}
+    report |= dict(**ratio, equal_merges=round(equal, 4), rounds=seen)
     print(json.dumps(report))
 
 
