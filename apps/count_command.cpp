@@ -23,7 +23,8 @@ int count(const TextOptions& o, const CommonFlags& flags) {
     ++documents;
   };
   for_each_text(o, files, progress, count_document, [&](ByteSource& source) {
-    const StreamCounts one = encode_stream(tokenizer, source, policy, [](std::span<const int32_t>) {});
+    const StreamCounts one = encode_stream(
+        tokenizer, source, policy, [](std::span<const int32_t>) {}, flags.threads);
     total.bytes += one.bytes;
     total.tokens += one.tokens;
     documents += one.bytes > 0;

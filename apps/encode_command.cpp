@@ -81,7 +81,8 @@ int encode(const Options& o, const CommonFlags& flags) {
     for_each_document(o.text.reader, files, progress, encode_document);
   } else {
     for_each_text(o.text, files, progress, encode_document, [&](ByteSource& source) {
-      encode_stream(tokenizer, source, policy, [&](Ids ids) { writer.write(ids); });
+      encode_stream(
+          tokenizer, source, policy, [&](Ids ids) { writer.write(ids); }, flags.threads);
       writer.end_text();
     });
   }

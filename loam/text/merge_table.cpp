@@ -13,7 +13,7 @@ MergeTable::MergeTable(std::span<const RankedMerge> merges) {
   hashes.reserve(merges.size());
   for (const RankedMerge& merge : merges) hashes.push_back(hash(pair_of(merge.left, merge.right)));
   places_ = PerfectHash(hashes);
-  slots_.resize(places_.slots(), UINT64_MAX);
+  slots_.resize(places_.slots(), kEmpty);
   results_.reserve(merges.size());
   std::vector<bool> used;  // as a part, by id
   std::vector<bool> misfit(merges.size(), false);

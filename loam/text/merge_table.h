@@ -13,8 +13,8 @@ namespace loam {
 
 inline constexpr uint32_t kNoRank = UINT32_MAX;
 inline constexpr int32_t kNoMerge = INT32_MAX;
-inline constexpr int32_t kNoToken = (1 << 21) - 1;  // merges with nothing
-inline constexpr int64_t kMaxTokens = kNoToken;     // of a vocabulary whose tokens merge
+inline constexpr int32_t kNoToken = (1 << 21) - 1;   // merges with nothing
+inline constexpr int64_t kMaxTokens = kNoToken - 1;  // of a vocabulary whose tokens merge
 
 // A pair that merges into `id`. Lower ranks merge first, of equal ones the leftmost.
 struct RankedMerge {
@@ -68,6 +68,7 @@ class MergeTable {
  private:
   static constexpr int kTokenBits = 21, kIndexBits = 22;
   static constexpr int64_t kMaxPairs = int64_t{1} << kIndexBits;
+  static constexpr uint64_t kEmpty = uint64_t{kMaxTokens} << (kTokenBits + kIndexBits);  // a pair that nobody asks for
   static_assert(kMaxTokens < int64_t{1} << kTokenBits && 2 * kTokenBits + kIndexBits == 64);
 
   static uint64_t pair_of(int32_t left, int32_t right) {
@@ -86,7 +87,7 @@ class MergeTable {
   int32_t find_in_rest(uint64_t pair) const;
 
   PerfectHash places_;
-  std::vector<uint64_t> slots_;                 // pair << kIndexBits | index; all ones where there is none
+  std::vector<uint64_t> slots_;                 // pair << kIndexBits | index, or kEmpty
   std::unordered_map<uint64_t, int32_t> rest_;  // pairs that got no slot, which chance does not bring about
   std::vector<Result> results_;                 // by index
   bool rising_ = true;

@@ -1,5 +1,7 @@
 #include <algorithm>
 
+#include "loam/base/error.h"
+#include "loam/base/parallel_for.h"
 #include "loam/text/char_reader.h"
 #include "loam/text/tokenizer.h"
 #include "loam/text/tokenizer_state.h"
@@ -9,12 +11,12 @@ namespace loam {
 struct StreamEncoder::State {
   static constexpr size_t kNearBytes = 256;  // in front of a cut, enough for what a character becomes there
 
-  State(const Tokenizer::State& of, const SpecialPolicy& policy, size_t hold)
-      : tokenizer(of),
-        added(of.added(policy)),
-        encoder(*of.rules, *of.pieces, added, size_t{1} << 30),
-        hold_bytes(hold),
-        wait_until(hold) {
+  static constexpr size_t kLeastPart = size_t{1} << 15;  // bytes for a thread of its own
+
+  State(const Tokenizer::State& of, const SpecialPolicy& policy, size_t hold, int threads)
+      : tokenizer(of), added(of.added(policy)), hold_bytes(hold), wait_until(hold) {
+    for (int i = 0; i < threads; ++i)
+      encoders.push_back(std::make_unique<TextEncoder>(*of.rules, *of.pieces, added, size_t{1} << 30));
     for (const SpecialToken& s : of.specials) {
       if (!s.always && !policy.allows(s.text)) continue;
       holds_spaces = holds_spaces || (s.normalized && s.text.find_first_of(" \t\n") != std::string::npos);
@@ -25,13 +27,15 @@ struct StreamEncoder::State {
   }
 
   void consume(bool final, std::vector<int32_t>& out);
+  void consume_parts(std::vector<int32_t>& out);
   void consume_plain(bool final, std::vector<int32_t>& out);
-  size_t last_cut() const;
+  size_t last_cut(size_t from, size_t to) const;
   bool is_cut(size_t cut) const;
+  void drop(size_t count);
 
   const Tokenizer::State& tokenizer;
   AddedTokens added;
-  TextEncoder encoder;
+  std::vector<std::unique_ptr<TextEncoder>> encoders;  // one for each thread
   NeighbourSet inside_added;
   bool holds_spaces = false;  // of a token that is looked for in normalized text
   std::string held;
@@ -42,23 +46,51 @@ struct StreamEncoder::State {
 
 // Encodes what no continuation can change, or, with `final`, everything.
 void StreamEncoder::State::consume(bool final, std::vector<int32_t>& out) {
+  if (encoders.size() > 1) consume_parts(out);
   if (tokenizer.plain) return consume_plain(final, out);
-  const size_t end = final ? held.size() : last_cut();
+  const size_t end = final ? held.size() : last_cut(0, held.size());
   if (end == 0) return;
-  encoder.encode(std::string_view(held).substr(0, end), before_held, out, nullptr);
-  before_held = Before::kText;
-  held.erase(0, end);
+  encoders[0]->encode(std::string_view(held).substr(0, end), before_held, out, nullptr);
+  drop(end);
 }
 
-// The last place where the text can be cut before white space: neither the normalizer nor the pre-tokenizer, nor any
-// token, reaches across. 0 if there is none.
-size_t StreamEncoder::State::last_cut() const {
-  if (holds_spaces || !tokenizer.rules->normalizer.cuts_before_spaces()) return 0;
+// Cuts what is held into a part for each thread; a rest stays.
+void StreamEncoder::State::consume_parts(std::vector<int32_t>& out) {
+  const size_t parts = std::min(encoders.size(), held.size() / kLeastPart);
+  std::vector<size_t> cuts{0};
+  for (size_t k = 1; k <= parts; ++k) {
+    if (const size_t cut = last_cut(cuts.back(), held.size() * k / parts)) cuts.push_back(cut);
+  }
+  if (cuts.size() < 3) return;
+  std::vector<std::vector<int32_t>> ids(cuts.size() - 1);
+  parallel_tasks(static_cast<int>(encoders.size()), static_cast<int64_t>(ids.size()), [&](int64_t index, int thread) {
+    const auto i = static_cast<size_t>(index);
+    const auto part = std::string_view(held).substr(cuts[i], cuts[i + 1] - cuts[i]);
+    encoders[static_cast<size_t>(thread)]->encode(part, i == 0 ? before_held : Before::kText, ids[i], nullptr);
+  });
+  for (const std::vector<int32_t>& part : ids) out.insert(out.end(), part.begin(), part.end());
+  drop(cuts.back());
+}
+
+void StreamEncoder::State::drop(size_t count) {
+  held.erase(0, count);
+  before_held = Before::kText;
+}
+
+// The last place behind `from`, and before the end and not behind `to`, where the text can be cut before white space:
+// neither the normalizer nor the pre-tokenizer, nor any token, reaches across. 0 if there is none.
+size_t StreamEncoder::State::last_cut(size_t from, size_t to) const {
+  const bool plain = tokenizer.plain;
+  if (!plain && (holds_spaces || !tokenizer.rules->normalizer.cuts_before_spaces())) return 0;
   constexpr int kTries = 16;
   int tries = 0;
-  for (size_t cut = held.size(); cut-- > 1 && tries < kTries;) {
+  for (size_t cut = std::min(to + 1, held.size()); --cut > from && tries < kTries;) {
     const char left = held[cut - 1], right = held[cut];
     if ((right != ' ' && right != '\n') || inside_added.contains(left, right)) continue;
+    if (plain) {
+      if (tokenizer.rules->pretokenizer.is_independent_cut(held, cut)) return cut;
+      continue;
+    }
     const CharKinds before = read_char(held, char_before(held, cut)).kinds;
     if (!(before & (kLetter | kMark | kNumber | kPunctuation | kSymbol))) continue;
     ++tries;
@@ -86,7 +118,7 @@ void StreamEncoder::State::consume_plain(bool final, std::vector<int32_t>& out) 
     const std::string_view segment = text.substr(from, found.position - from);
     const bool ends = final || found.length > 0;
     const size_t limit = ends ? segment.size() : tokenizer.rules->pretokenizer.stable_prefix(segment);
-    encoder.encode_pieces(segment, limit, out);
+    encoders[0]->encode_pieces(segment, limit, out);
     from += limit + found.length;
     if (found.length == 0) break;
     out.push_back(found.id);
@@ -94,8 +126,10 @@ void StreamEncoder::State::consume_plain(bool final, std::vector<int32_t>& out) 
   held.erase(0, from);
 }
 
-StreamEncoder::StreamEncoder(const Tokenizer& tokenizer, SpecialPolicy policy, size_t hold_bytes)
-    : state_(std::make_unique<State>(*tokenizer.state_, policy, hold_bytes)) {}
+StreamEncoder::StreamEncoder(const Tokenizer& tokenizer, SpecialPolicy policy, size_t hold_bytes, int threads)
+    : state_(std::make_unique<State>(*tokenizer.state_, policy, hold_bytes, threads)) {
+  LOAM_CHECK(threads > 0, "stream encoder: {} threads", threads);
+}
 StreamEncoder::~StreamEncoder() = default;
 StreamEncoder::StreamEncoder(StreamEncoder&&) noexcept = default;
 StreamEncoder& StreamEncoder::operator=(StreamEncoder&&) noexcept = default;

@@ -115,15 +115,15 @@ std::vector<TextRange> character_ranges(std::string_view text, std::span<const T
 // removal of extra spaces), and a Unigram model with sums in floats cannot be cut: all of it is held.
 class StreamEncoder {
  public:
-  // `tokenizer` must outlive it. Ids come once `hold_bytes` of text wait.
-  StreamEncoder(const Tokenizer& tokenizer, SpecialPolicy policy, size_t hold_bytes = size_t{1} << 16);
+  // `tokenizer` must outlive it. Ids come once `hold_bytes` of text wait; several threads want several times as many.
+  // The ids are the same for any number of threads.
+  StreamEncoder(const Tokenizer& tokenizer, SpecialPolicy policy, size_t hold_bytes = size_t{1} << 16, int threads = 1);
   ~StreamEncoder();
   StreamEncoder(StreamEncoder&&) noexcept;
   StreamEncoder& operator=(StreamEncoder&&) noexcept;
 
-  void push(std::string_view bytes,
-            std::vector<int32_t>& out);    // appends ids that are certain; up to 64 KiB of text may wait
-  void finish(std::vector<int32_t>& out);  // appends the rest; the next push begins a new text
+  void push(std::string_view bytes, std::vector<int32_t>& out);  // appends ids that are certain
+  void finish(std::vector<int32_t>& out);                        // appends the rest; the next push begins a new text
 
  private:
   struct State;

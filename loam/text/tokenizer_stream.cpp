@@ -103,10 +103,11 @@ void IdReader::take_raw(bool final) {
 }  // namespace
 
 StreamCounts encode_stream(const Tokenizer& tokenizer, ByteSource& source, const SpecialPolicy& policy,
-                           const std::function<void(std::span<const int32_t>)>& sink) {
+                           const std::function<void(std::span<const int32_t>)>& sink, int threads) {
   StreamCounts counts;
-  StreamEncoder encoder(tokenizer, policy);
-  std::vector<char> buffer(kReadBytes);
+  const size_t read_bytes = kReadBytes * static_cast<size_t>(threads);
+  StreamEncoder encoder(tokenizer, policy, threads > 1 ? read_bytes : kReadBytes / 16, threads);
+  std::vector<char> buffer(read_bytes);
   std::vector<int32_t> ids;
   const auto flush = [&] {
     counts.tokens += static_cast<int64_t>(ids.size());

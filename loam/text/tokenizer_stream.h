@@ -16,9 +16,10 @@ struct StreamCounts {
   int64_t tokens = 0;
 };
 
-// Encodes all of `source` as one text and hands the ids to `sink` part by part. check_interrupt() between parts.
+// Encodes all of `source` as one text and hands the ids to `sink` part by part, from the calling thread.
+// check_interrupt() between parts.
 StreamCounts encode_stream(const Tokenizer& tokenizer, ByteSource& source, const SpecialPolicy& policy,
-                           const std::function<void(std::span<const int32_t>)>& sink);
+                           const std::function<void(std::span<const int32_t>)>& sink, int threads = 1);
 
 enum class IdFormat {
   kText,  // decimal numbers with white space, or commas and brackets as in JSON arrays, between them
