@@ -1,6 +1,7 @@
 #include "loam/text/encoder.h"
 
 #include <array>
+#include <cstring>
 
 #include "loam/base/utf8.h"
 
@@ -58,7 +59,7 @@ void Encoder::encode_whole(std::string_view text, std::span<const Piece> pieces,
   for (size_t i = 0; i < count; ++i) {
     const int32_t* source = sources_[i];
     const auto size = static_cast<size_t>(source[0]);
-    std::copy(source + 1, source + 1 + kMostRecent, &out[written]);
+    std::memcpy(&out[written], source + 1, kMostRecent * sizeof(int32_t));
     if (size > kMostRecent) [[unlikely]] {
       if (size > kMaxKeyBytes) {
         ids.insert(ids.end(), out.begin(), out.begin() + written);

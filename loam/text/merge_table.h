@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "loam/base/huge_pages.h"
 #include "loam/text/perfect_hash.h"
 
 namespace loam {
@@ -47,7 +48,7 @@ class MergeTable {
     uint64_t pair;
     size_t slot;
   };
-  Place prefetch(int32_t left, int32_t right) const {
+  [[gnu::always_inline]] Place prefetch(int32_t left, int32_t right) const {
     const Place place = place_of(left, right);
     __builtin_prefetch(&slots_[place.slot]);
     return place;
@@ -87,9 +88,9 @@ class MergeTable {
   int32_t find_in_rest(uint64_t pair) const;
 
   PerfectHash places_;
-  std::vector<uint64_t> slots_;                 // pair << kIndexBits | index, or kEmpty
+  HugePageVector<uint64_t> slots_;              // pair << kIndexBits | index, or kEmpty
   std::unordered_map<uint64_t, int32_t> rest_;  // pairs that got no slot, which chance does not bring about
-  std::vector<Result> results_;                 // by index
+  HugePageVector<Result> results_;              // by index
   bool rising_ = true;
 };
 
