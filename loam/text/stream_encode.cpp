@@ -26,12 +26,11 @@ struct StreamEncoder::State {
     }
   }
 
-  void consume(bool final, std::vector<int32_t>& out);
-  void consume_parts(std::vector<int32_t>& out);
-  void consume_plain(bool final, std::vector<int32_t>& out);
-  size_t last_cut(size_t from, size_t to) const;
-  bool is_cut(size_t cut) const;
-  void drop(size_t count);
+  size_t consume(std::string_view text, bool final, std::vector<int32_t>& out);
+  size_t consume_parts(std::string_view text, std::vector<int32_t>& out);
+  size_t consume_plain(std::string_view text, bool final, std::vector<int32_t>& out);
+  size_t last_cut(std::string_view text, size_t from, size_t to) const;
+  bool is_cut(std::string_view text, size_t cut) const;
 
   const Tokenizer::State& tokenizer;
   AddedTokens added;
@@ -40,78 +39,75 @@ struct StreamEncoder::State {
   bool holds_spaces = false;  // of a token that is looked for in normalized text
   std::string held;
   size_t hold_bytes;
-  size_t wait_until;  // bytes held before the next attempt
-  Before before_held = Before::kStart;
+  size_t wait_until;               // bytes held before the next attempt
+  Before context = Before::kStart;  // what stands before the held text
 };
 
-// Encodes what no continuation can change, or, with `final`, everything.
-void StreamEncoder::State::consume(bool final, std::vector<int32_t>& out) {
-  if (encoders.size() > 1) consume_parts(out);
-  if (tokenizer.plain) return consume_plain(final, out);
-  const size_t end = final ? held.size() : last_cut(0, held.size());
-  if (end == 0) return;
-  encoders[0]->encode(std::string_view(held).substr(0, end), before_held, out, nullptr);
-  drop(end);
+// Encodes what no continuation of `text` can change, or, with `final`, everything; returns how many bytes that was.
+size_t StreamEncoder::State::consume(std::string_view text, bool final, std::vector<int32_t>& out) {
+  const size_t done = encoders.size() > 1 ? consume_parts(text, out) : 0;
+  text.remove_prefix(done);
+  if (tokenizer.plain) return done + consume_plain(text, final, out);
+  const size_t end = final ? text.size() : last_cut(text, 0, text.size());
+  if (end == 0) return done;
+  encoders[0]->encode(text.substr(0, end), context, out, nullptr);
+  context = Before::kText;
+  return done + end;
 }
 
-// Cuts what is held into a part for each thread; a rest stays.
-void StreamEncoder::State::consume_parts(std::vector<int32_t>& out) {
-  const size_t parts = std::min(encoders.size(), held.size() / kLeastPart);
+// Cuts the text into a part for each thread; a rest is left.
+size_t StreamEncoder::State::consume_parts(std::string_view text, std::vector<int32_t>& out) {
+  const size_t parts = std::min(encoders.size(), text.size() / kLeastPart);
   std::vector<size_t> cuts{0};
   for (size_t k = 1; k <= parts; ++k) {
-    if (const size_t cut = last_cut(cuts.back(), held.size() * k / parts)) cuts.push_back(cut);
+    if (const size_t cut = last_cut(text, cuts.back(), text.size() * k / parts)) cuts.push_back(cut);
   }
-  if (cuts.size() < 3) return;
+  if (cuts.size() < 3) return 0;
   std::vector<std::vector<int32_t>> ids(cuts.size() - 1);
   parallel_tasks(static_cast<int>(encoders.size()), static_cast<int64_t>(ids.size()), [&](int64_t index, int thread) {
     const auto i = static_cast<size_t>(index);
-    const auto part = std::string_view(held).substr(cuts[i], cuts[i + 1] - cuts[i]);
-    encoders[static_cast<size_t>(thread)]->encode(part, i == 0 ? before_held : Before::kText, ids[i], nullptr);
+    const std::string_view part = text.substr(cuts[i], cuts[i + 1] - cuts[i]);
+    encoders[static_cast<size_t>(thread)]->encode(part, i == 0 ? context : Before::kText, ids[i], nullptr);
   });
   for (const std::vector<int32_t>& part : ids) out.insert(out.end(), part.begin(), part.end());
-  drop(cuts.back());
-}
-
-void StreamEncoder::State::drop(size_t count) {
-  held.erase(0, count);
-  before_held = Before::kText;
+  context = Before::kText;
+  return cuts.back();
 }
 
 // The last place behind `from`, and before the end and not behind `to`, where the text can be cut before white space:
 // neither the normalizer nor the pre-tokenizer, nor any token, reaches across. 0 if there is none.
-size_t StreamEncoder::State::last_cut(size_t from, size_t to) const {
+size_t StreamEncoder::State::last_cut(std::string_view text, size_t from, size_t to) const {
   const bool plain = tokenizer.plain;
   if (!plain && (holds_spaces || !tokenizer.rules->normalizer.cuts_before_spaces())) return 0;
   constexpr int kTries = 16;
   int tries = 0;
-  for (size_t cut = std::min(to + 1, held.size()); --cut > from && tries < kTries;) {
-    const char left = held[cut - 1], right = held[cut];
+  for (size_t cut = std::min(to + 1, text.size()); --cut > from && tries < kTries;) {
+    const char left = text[cut - 1], right = text[cut];
     if ((right != ' ' && right != '\n') || inside_added.contains(left, right)) continue;
     if (plain) {
-      if (tokenizer.rules->pretokenizer.is_independent_cut(held, cut)) return cut;
+      if (tokenizer.rules->pretokenizer.is_independent_cut(text, cut)) return cut;
       continue;
     }
-    const CharKinds before = read_char(held, char_before(held, cut)).kinds;
+    const CharKinds before = read_char(text, char_before(text, cut)).kinds;
     if (!(before & (kLetter | kMark | kNumber | kPunctuation | kSymbol))) continue;
     ++tries;
-    if (is_cut(cut)) return cut;
+    if (is_cut(text, cut)) return cut;
   }
   return 0;
 }
 
 // Judged by what the pre-tokenizer and the model see: normalized text.
-bool StreamEncoder::State::is_cut(size_t cut) const {
+bool StreamEncoder::State::is_cut(std::string_view text, size_t cut) const {
   const TokenizerRules& rules = *tokenizer.rules;
-  std::string near = held.substr(cut > kNearBytes ? cut - kNearBytes : 0, std::min(cut, kNearBytes));
-  const std::string left = rules.normalizer.apply(near), right = rules.normalizer.apply(held.substr(cut, 1));
+  const std::string near(text.substr(cut > kNearBytes ? cut - kNearBytes : 0, std::min(cut, kNearBytes)));
+  const std::string left = rules.normalizer.apply(near), right = rules.normalizer.apply(text.substr(cut, 1));
   if (left.empty() || right.empty() || (read_char(left, char_before(left, left.size())).kinds & kSpace)) return false;
   if (!rules.pretokenizer.splits().empty()) return rules.pretokenizer.is_independent_cut(left + right, left.size());
   const NeighbourSet* neighbours = tokenizer.pieces->neighbours();
   return neighbours && !neighbours->contains(left.back(), right.front());
 }
 
-void StreamEncoder::State::consume_plain(bool final, std::vector<int32_t>& out) {
-  const std::string_view text = held;
+size_t StreamEncoder::State::consume_plain(std::string_view text, bool final, std::vector<int32_t>& out) {
   size_t from = 0;
   while (from < text.size()) {
     const SpecialMatcher::Found found = added.given.find(text, from, !final);
@@ -123,7 +119,7 @@ void StreamEncoder::State::consume_plain(bool final, std::vector<int32_t>& out) 
     if (found.length == 0) break;
     out.push_back(found.id);
   }
-  held.erase(0, from);
+  return from;
 }
 
 StreamEncoder::StreamEncoder(const Tokenizer& tokenizer, SpecialPolicy policy, size_t hold_bytes, int threads)
@@ -135,17 +131,26 @@ StreamEncoder::StreamEncoder(StreamEncoder&&) noexcept = default;
 StreamEncoder& StreamEncoder::operator=(StreamEncoder&&) noexcept = default;
 
 void StreamEncoder::push(std::string_view bytes, std::vector<int32_t>& out) {
-  state_->held.append(bytes);
-  if (state_->held.size() < state_->wait_until) return;
-  state_->consume(false, out);
+  State& s = *state_;
+  if (s.held.size() + bytes.size() < s.wait_until) {
+    s.held.append(bytes);
+    return;
+  }
+  if (s.held.empty()) {
+    s.held = bytes.substr(s.consume(bytes, false, out));
+  } else {
+    s.held.append(bytes);
+    s.held.erase(0, s.consume(s.held, false, out));
+  }
   // Twice what could not be cut, so that the total work stays linear however long a piece gets.
-  state_->wait_until = std::max(state_->hold_bytes, 2 * state_->held.size());
+  s.wait_until = std::max(s.hold_bytes, 2 * s.held.size());
 }
 
 void StreamEncoder::finish(std::vector<int32_t>& out) {
-  state_->consume(true, out);
+  state_->consume(state_->held, true, out);
+  state_->held.clear();
   state_->wait_until = state_->hold_bytes;
-  state_->before_held = Before::kStart;
+  state_->context = Before::kStart;
 }
 
 }  // namespace loam
