@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <malloc.h>
 
+#include <cstdlib>
 #include <functional>
 #include <set>
 
@@ -122,10 +123,27 @@ TEST(Tokenizer, EqualsTheSlowReferenceForMergesInAnyOrder) {
   }
 }
 
+// Texts of many short pieces, which are merged side by side, under vocabularies of a few merges.
+TEST(Tokenizer, ManyShortPiecesHaveTheIdsThatTheMergesDefine) {
+  for (uint64_t seed = 0; seed < 40; ++seed) {
+    const std::vector<std::string> letters = {"a", "b", "c", "ab", "ca", " "};
+    const BpeModel model =
+        make_bpe_model(train_on({random_text(letters, 400, 900 + seed)}, static_cast<int64_t>(257 + 3 * seed)), {},
+                       Pretokenizer::gpt2());
+    const Tokenizer tokenizer(model);
+    const std::string text = random_text(letters, 3000, seed);
+    ASSERT_EQ(tokenizer.encode(text), slow_encode(model, text)) << seed;
+  }
+}
+
+// LOAM_ROUND_TRIP_TEXTS: how many random texts.
 TEST(Tokenizer, AnyBytesComeBack) {
+  const char* asked = std::getenv("LOAM_ROUND_TRIP_TEXTS");
+  const uint64_t texts = asked ? std::stoull(asked) : 300;
   const Tokenizer tokenizer = trained({"<|end|>"});
-  for (uint64_t seed = 0; seed < 300; ++seed) {
-    const std::string text = seed % 2 ? testing::random_bytes(200, seed) : random_text(hard_parts(), 50, seed);
+  for (uint64_t seed = 0; seed < texts; ++seed) {
+    const int parts = static_cast<int>(seed % 51);
+    const std::string text = seed % 2 ? testing::random_bytes(4 * parts, seed) : random_text(hard_parts(), parts, seed);
     ASSERT_EQ(tokenizer.decode(tokenizer.encode(text)), text);
     ASSERT_EQ(tokenizer.decode(tokenizer.encode(text, SpecialPolicy::all())), text);
     ASSERT_EQ(tokenizer.count(text), static_cast<int64_t>(tokenizer.encode(text).size()));
