@@ -14,7 +14,7 @@
 namespace loam {
 namespace {
 
-constexpr int64_t kMaxVocabulary = int64_t{1} << 24;
+constexpr int64_t kMaxVocabulary = 2'000'000;
 constexpr int64_t kMinMemory = 1'000'000;
 
 struct Options {
@@ -45,7 +45,8 @@ Path counts_directory(const Options& o) {
 void check_flags(const Options& o) {
   std::set<std::string> seen;
   for (const std::string& special : o.specials) {
-    if (special.empty()) throw UsageError("--special: the token is empty");
+    as_usage("--special " + special, [&] { check_special_token(special); });
+    if (o.type == "word" && special == kUnknownWord) throw UsageError("--special <unk>: words have this token already");
     if (!seen.insert(special).second) throw UsageError("--special " + special + ": given twice");
   }
   const int64_t specials = static_cast<int64_t>(o.specials.size());
@@ -57,8 +58,18 @@ void check_flags(const Options& o) {
     throw UsageError("--limit-alphabet: for --type char; the alphabet of the others is not of characters");
   }
   if (o.max_token_length > 0 && o.type != "bpe") throw UsageError("--max-token-length: for --type bpe");
+  const Path out = std::filesystem::weakly_canonical(o.out), counts = std::filesystem::weakly_canonical(o.counts);
+  if (!o.counts.empty() && std::mismatch(out.begin(), out.end(), counts.begin(), counts.end()).first == out.end())
+    throw UsageError("--counts " + o.counts + ": lies in --out, which is made anew");
   const bool has_stdin = std::find(o.inputs.begin(), o.inputs.end(), "-") != o.inputs.end();
   if (o.resume && has_stdin) throw UsageError("--resume: standard input cannot be read a second time");
+}
+
+// A name, or a regular expression.
+Pretokenizer pretokenizer_of(const Options& o) {
+  if (o.type == "char") return character_pretokenizer();
+  const bool regex = o.pattern.find_first_of("\\[](){}|+*?^$") != std::string::npos;
+  return regex ? Pretokenizer({Split{o.pattern}}) : parse_pretokenizer(o.pattern);
 }
 
 BpeTrainOptions train_options(const Options& o, int threads) {
@@ -70,8 +81,7 @@ BpeTrainOptions train_options(const Options& o, int threads) {
   options.max_token_length = o.max_token_length;
   options.memory = o.memory;
   options.directory = counts_directory(o);
-  as_usage("--pattern " + o.pattern, [&] { options.pretokenizer = parse_pretokenizer(o.pattern); });
-  if (o.type == "char") options.pretokenizer = character_pretokenizer();
+  as_usage("--pattern " + o.pattern, [&] { options.pretokenizer = pretokenizer_of(o); });
   return options;
 }
 
@@ -83,11 +93,10 @@ TokenizerModel make_model(const Options& o, BpeTrainer& trainer) {
     const int64_t characters = o.limit_alphabet > 0 ? std::min(room, o.limit_alphabet) : room;
     model = make_character_model(trainer.most_frequent(characters), o.specials);
   } else if (o.type == "word") {
-    model =
-        make_word_model(trainer.most_frequent(o.vocab_size - 1 - specials), o.specials, parse_pretokenizer(o.pattern));
+    model = make_word_model(trainer.most_frequent(o.vocab_size - 1 - specials), o.specials, pretokenizer_of(o));
   } else {
     const std::vector<Merge> merges = o.type == "byte" ? std::vector<Merge>() : trainer.train();
-    model = make_bpe_model(merges, o.specials, parse_pretokenizer(o.pattern));
+    model = make_bpe_model(merges, o.specials, pretokenizer_of(o));
   }
   // The token between documents also starts every text: docs/decisions/0002.
   TokenizerRules& rules = std::visit([](auto& m) -> TokenizerRules& { return m; }, model);
@@ -175,6 +184,8 @@ int train(Options o, const CommonFlags& flags) {
   const double held_out = o.held_out.empty() ? 0 : bytes_per_token(tokenizer, o.held_out, o.reader);
   Json report = report_of(o, trainer, tokenizer, counted);
   save_tokenizer(tokenizer, directory.path());
+  LOAM_CHECK(load_tokenizer(directory.path()).vocab_size() == tokenizer.vocab_size(),
+             "{}: reads back with other tokens", o.out);
   directory.commit();
   if (o.counts.empty()) trainer.discard();
   report["seconds"] = watch.seconds();
@@ -203,7 +214,7 @@ void add_tokenizer_train_command(Command& group) {
                "special token; may be repeated; <|endoftext|> is added unless an end token is among them")
       .one_word_each();
   c.add_option("--pattern", o->pattern,
-               "how text is cut into pieces: gpt2, cl100k, o200k, llama3, qwen2, ... (as in GGUF)")
+               "how text is cut into pieces: gpt2, cl100k, o200k, llama3, qwen2, ... (as in GGUF), or a regex")
       .show_default(o->pattern);
   c.add_option("--type", o->type, "bpe; or byte, char or word, for comparison")
       .one_of({"bpe", "byte", "char", "word"})

@@ -41,10 +41,11 @@ WordModel make_word_model(const std::vector<PieceCount>& words, const std::vecto
                           Pretokenizer pretokenizer) {
   WordModel model;
   model.pretokenizer = std::move(pretokenizer);
-  model.tokens = {"<unk>"};
+  model.tokens = {kUnknownWord};
   model.spaces = false;
   for (const PieceCount& word : words) {
-    if (word.piece != model.tokens[0]) model.tokens.push_back(word.piece);
+    if (word.piece != kUnknownWord && replace_invalid_utf8(word.piece) == word.piece)
+      model.tokens.push_back(word.piece);
   }
   add_specials(special_tokens, model.tokens, model);
   return model;

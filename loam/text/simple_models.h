@@ -21,7 +21,10 @@ Pretokenizer character_pretokenizer();
 // The 256 bytes, the characters, the special tokens last: other characters are their bytes, so nothing is lost.
 SpmModel make_character_model(const std::vector<PieceCount>& characters,
                               const std::vector<std::string>& special_tokens);
-// "<unk>", the pieces, the special tokens last: other pieces are unknown.
+inline constexpr const char* kUnknownWord = "<unk>";
+
+// kUnknownWord, the pieces that are valid UTF-8, as the files demand, the special tokens last: other pieces are
+// unknown.
 WordModel make_word_model(const std::vector<PieceCount>& words, const std::vector<std::string>& special_tokens,
                           Pretokenizer pretokenizer);
 

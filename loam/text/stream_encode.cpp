@@ -39,7 +39,7 @@ struct StreamEncoder::State {
   bool holds_spaces = false;  // of a token that is looked for in normalized text
   std::string held;
   size_t hold_bytes;
-  size_t wait_until;               // bytes held before the next attempt
+  size_t wait_until;                // bytes held before the next attempt
   Before context = Before::kStart;  // what stands before the held text
 };
 

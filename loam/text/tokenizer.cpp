@@ -14,8 +14,6 @@
 namespace loam {
 namespace {
 
-constexpr size_t kMaxSpecialBytes = 1024;
-
 bool has_id(const std::vector<SpecialToken>& specials, int32_t id) {
   return std::any_of(specials.begin(), specials.end(), [id](const SpecialToken& s) { return s.id == id; });
 }

@@ -5,11 +5,14 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <optional>
 #include <unordered_set>
 
 #include "loam/base/error.h"
 #include "loam/base/json.h"
+#include "loam/base/utf8.h"
 #include "loam/text/bpe_parts.h"
+#include "loam/text/byte_alphabet.h"
 
 namespace loam {
 namespace {
@@ -139,6 +142,17 @@ void save_tokenizer(const Tokenizer& tokenizer, const Path& directory) {
   for (const auto& [left, right] : parts.merges) merges += left + " " + right + "\n";
   write_file_atomic(directory / "vocab.json", Json(std::move(vocab)).dump() + "\n");
   write_file_atomic(directory / "merges.txt", merges);
+}
+
+void check_special_token(std::string_view text) {
+  LOAM_CHECK(!text.empty(), "the token is empty");
+  LOAM_CHECK(text.size() <= kMaxSpecialBytes, "{} bytes, more than {}", text.size(), kMaxSpecialBytes);
+  LOAM_CHECK(replace_invalid_utf8(text) == text, "is not valid UTF-8");
+  const std::optional<std::string> bytes = from_byte_alphabet(text);
+  const bool byte_name = text.size() == 6 && text.starts_with("<0x") && text.ends_with(">");
+  const bool has_space = bytes && std::any_of(bytes->begin(), bytes->end(), [](char c) { return c >= 0 && c <= ' '; });
+  LOAM_CHECK(!byte_name && !has_space && !(bytes && bytes->size() == 1),
+             "the files of a tokenizer write ordinary bytes so");
 }
 
 }  // namespace loam

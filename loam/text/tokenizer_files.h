@@ -20,6 +20,10 @@ Tokenizer load_tokenizer(const Path& path);
 // with equal ids.
 void save_tokenizer(const Tokenizer& tokenizer, const Path& directory);
 
+// Error{kInvalidArgument} for a text that cannot be a special token of a trained tokenizer: none, too long, no UTF-8,
+// or one as which its files would write ordinary bytes ("a", "Ġthe", "<0x41>").
+void check_special_token(std::string_view text);
+
 // tokenizer.json alone, as text.
 // A SentencePiece vocabulary is written in the form of Llama's tokenizer.json (its scores become the order of merges).
 // SentencePiece's own way with its normalization table is not one that the format knows; it is written as the nearest.

@@ -18,6 +18,8 @@ namespace loam {
 
 using Merge = std::pair<int32_t, int32_t>;  // ids of the two parts
 
+inline constexpr size_t kMaxSpecialBytes = 1024;
+
 // A token that is found in text before anything else, and never cut.
 struct SpecialToken {
   std::string text;

@@ -7,6 +7,7 @@
 
 #include "loam/base/gguf.h"
 #include "loam/text/byte_alphabet.h"
+#include "loam/text/simple_models.h"
 #include "tests/harness/expect_error.h"
 #include "tests/harness/sanitizers.h"
 #include "tests/harness/shared.h"
@@ -416,6 +417,23 @@ TEST_F(Gpt2Vocab, RepeatedCharactersAndSaving) {
   save_tokenizer(tokenizer, other.path());
   EXPECT_EQ(load_tokenizer(other / "tokenizer.json").fingerprint(), tokenizer.fingerprint());
   EXPECT_EQ(read_file(other / "merges.txt"), read_file(directory_ / "merges.txt"));
+}
+
+// What Hugging Face's format cannot tell from ordinary tokens is refused before anything is learned.
+TEST(SpecialTokens, WhatTheFilesCannotHoldIsRefused) {
+  for (const char* good : {"<|end|>", "<s>", "the", "<|d\u00e9but|>", "ab"}) check_special_token(good);
+  for (const char* bad : {"", "a", "\u00e9", "x\xff", "<0x41>", "\u0120the", "\u010a"})
+    EXPECT_LOAM_ERROR(check_special_token(bad), ErrorCode::kInvalidArgument, "");
+  EXPECT_LOAM_ERROR(check_special_token(std::string(1025, 'x')), ErrorCode::kInvalidArgument, "1025");
+}
+
+TEST(WordModel, WordsThatAreNotUtf8AreLeftOutAndTheFileReadsBack) {
+  const WordModel model =
+      make_word_model({{"caf\xe9", 3}, {"caf\xe8", 2}, {"tea", 1}}, {"<|end|>"}, Pretokenizer::gpt2());
+  EXPECT_EQ(model.tokens, (std::vector<std::string>{"<unk>", "tea", "<|end|>"}));
+  const Tokenizer tokenizer(model), again = parse_tokenizer_json(tokenizer_json(tokenizer), "test");
+  EXPECT_EQ(again.encode("tea"), (std::vector<int32_t>{1}));
+  EXPECT_EQ(again.vocab_size(), 3);
 }
 
 }  // namespace
