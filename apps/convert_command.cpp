@@ -18,17 +18,26 @@ struct Options {
   bool force = false;
 };
 
+// A kind of tokenizer that loam does not read is kept as it is, a damaged file is refused.
+void check_json_file(const Path& path, const std::string& text) {
+  const Json json = Json::parse(text, path.string());
+  const bool whole = json.is_object() && (path.filename() != "tokenizer.json" || json.find("model"));
+  if (!whole) fail(ErrorCode::kBadFormat, "{}: this is no tokenizer; --tokenizer names another", path.string());
+}
+
 // The tokenizer's files as they are, so that nothing another program put there is lost. False if there is none.
 bool copy_tokenizer_files(const Path& from, const Path& to) {
-  bool any = false;
+  std::vector<std::pair<Path, std::string>> files;
   for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.json",
                            "merges.txt", "tokenizer.model", "chat_template.jinja"}) {
     std::error_code error;
     if (!std::filesystem::is_regular_file(from / name, error)) continue;
-    write_file_atomic(to / name, read_file(from / name));
-    any = true;
+    files.emplace_back(name, read_file(from / name));
+    if (files.back().first == "tokenizer.json" || files.back().first == "vocab.json")
+      check_json_file(from / name, files.back().second);
   }
-  return any;
+  for (const auto& [name, bytes] : files) write_file_atomic(to / name, bytes);
+  return !files.empty();
 }
 
 // The tokenizer in a directory; none if it is of a kind that loam does not read, or not there.
@@ -52,7 +61,7 @@ void write_tokenizer(const Options& o, Model& model, SaveModelOptions& save, con
   } else if (!std::filesystem::is_directory(source) || !copy_tokenizer_files(source, out)) {
     return log_warn("{} has no tokenizer beside it; --tokenizer would put one into {}", o.from, o.to);
   }
-  const std::optional<Tokenizer> written = read_tokenizer(out);
+  const std::optional<Tokenizer> written = read_tokenizer(o.tokenizer.empty() ? source : out);
   if (!written) return;
   if (o.tokenizer.empty()) check_tokenizer(*written, "", model, o.from);
   if (model.tokenizer.empty()) model.tokenizer = written->fingerprint();

@@ -208,6 +208,20 @@ class Usage(ProgramTest):
         for words in commands:
             self.fails(1, *words, says=["320 rows"])
 
+    def test_damaged_tokenizer_is_not_converted(self):
+        self.prepare()
+        file = self.model / "tokenizer.json"
+        whole, before = file.read_bytes(), self.listing()
+        for damaged in [whole[:-9], whole[:1000], b"", b"{}", b"[1]"]:
+            file.write_bytes(damaged)
+            self.fails(1, "convert", "--from", self.model, "--to", self.root / "c", says=[f"error: {file}: "])
+            self.assertEqual(self.listing(), before)
+        file.write_text('{"model": {"type": "of another kind"}}')
+        done = run("convert", "--from", self.model, "--to", self.root / "c")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn(f"{file}: ", done.stderr.decode())
+        self.assertEqual((self.root / "c" / "tokenizer.json").read_bytes(), file.read_bytes())
+
     def test_dry_run_checks_what_the_run_would(self):
         self.prepare()
         train = ["train", "--config", "tiny", "--data", self.data]
