@@ -2,6 +2,7 @@
 
 #include "apps/command.h"
 #include "loam/base/progress.h"
+#include "loam/train/run_directory.h"
 
 namespace loam {
 
@@ -10,6 +11,8 @@ int print_run_plan(const ExecContext& ctx, const TrainConfig& given, const RunOp
     throw UsageError("--dry-run needs --data, or model.vocab_size in the configuration");
   TokenSetInfo data;
   TrainConfig config;
+  std::optional<RunLock> lock;  // as the run: it shows whether the directory can be made and is free
+  if (!options.out.empty()) lock.emplace(options.out);
   if (given.data.path.empty()) {
     config = check_config(given, data);
   } else {
@@ -19,6 +22,7 @@ int print_run_plan(const ExecContext& ctx, const TrainConfig& given, const RunOp
     if (start.checkpoint)
       Trainer::check_checkpoint(*start.checkpoint, config, *start.train, start.val.get(), options.allow_changed_config);
   }
+  lock.reset();
   const RunPlan plan = Trainer::plan(config, data.tokens);
   // What the rest of a step leaves of the matrix product's rate.
   constexpr double kShareOfPeak = 0.6;

@@ -1,5 +1,6 @@
 """Exit statuses, messages, and the list of flags: 0 success, 1 failure, 2 wrong usage; one line "error: ..."."""
 import difflib
+import fcntl
 import gzip
 import contextlib
 import json
@@ -229,11 +230,18 @@ class Usage(ProgramTest):
         for words, says in [(["--set", "model.vocab_size=64"], ["model.vocab_size is 64"]),
                             (["--set", "model.context_length=100000"], ["fewer than one row"]),
                             (["--out", self.root / "run", "--steps", "1", "--set", "sample_every=0", "--seed", "9"], ["seed: "]),
-                            (["--out", self.data], ["holds no run"]), (["--out", self.corpus], ["not a directory"])]:
+                            (["--out", self.data], ["holds no run"]), (["--out", self.corpus], ["not a directory"]),
+                            (["--out", self.corpus / "run"], ["cannot make the directory"]), (["--out", "/proc/run"], ["/proc/run: cannot make"])]:
             with self.subTest(words=words):
                 self.fails(1, *train, *words, "--dry-run", says=says)
                 self.fails(1, *train, *words, *([] if "--out" in words else ["--out", self.root / "new"]), says=says)
-        self.succeeds(*train, "--out", self.root / "new", "--dry-run")
+        for out in [self.root / "new", self.root / "new" / "run"]:
+            self.succeeds(*train, "--out", out, "--dry-run")
+        with open(self.root / "run" / ".lock", "w") as held:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            self.fails(1, *train, "--out", self.root / "run", "--dry-run", says=["another process is training there"])
+            self.assertTrue((self.root / "run" / ".lock").exists())
+            (self.root / "run" / ".lock").unlink()
         shard = self.data / "train" / "shard-00000.tok"
         shard.write_bytes(shard.read_bytes()[:-9] + b"\x01" * 9)
         self.fails(1, *train, "--dry-run", says=[str(shard)])
