@@ -51,8 +51,7 @@ void write_records(const std::vector<Prompt>& prompts, const std::vector<TextRes
                    Write&& write) {
   for (size_t i = 0; i < results.size(); ++i) {
     const auto number = static_cast<int64_t>(i);
-    Json record = describe_reply(results[i], prompts[static_cast<size_t>(number / num)], number % num);
-    write(record.dump() + "\n");
+    write(reply_line(results[i], prompts[static_cast<size_t>(number / num)], number % num));
   }
 }
 

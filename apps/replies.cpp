@@ -6,12 +6,36 @@
 #include "loam/base/log.h"
 
 namespace loam {
+namespace {
+
+// The text of the member `key` of an object, in a line that Json::parse() took: a number keeps all its digits there.
+std::string_view member_text(std::string_view line, const Json& key) {
+  constexpr std::string_view kSpace = " \t\r\n";
+  std::string_view found;
+  for (size_t i = 0, depth = 0; i < line.size(); ++i) {
+    if (line[i] == '{' || line[i] == '[') ++depth;
+    if (line[i] == '}' || line[i] == ']') --depth;
+    if (line[i] != '"') continue;
+    const size_t begin = i++;
+    while (line[i] != '"') i += line[i] == '\\' ? 2 : 1;
+    const size_t colon = line.find_first_not_of(kSpace, i + 1);
+    if (depth != 1 || line[colon] != ':' || Json::parse(line.substr(begin, i + 1 - begin)) != key) continue;
+    found = line.substr(line.find_first_not_of(kSpace, colon + 1));
+  }
+  return found.substr(0, found.find_first_of(" \t\r\n,}"));
+}
+
+std::string id_text(const Json* id, std::string_view line) {
+  if (!id || id->is_null()) return "";
+  return id->is_number() ? std::string(member_text(line, "id")) : id->dump();
+}
+
+}  // namespace
 
 Json describe_reply(const TextResult& result, const Prompt& prompt, int64_t sample) {
   Json record, ids = Json::array(), logp = Json::array();
   for (int32_t id : result.ids) ids.push_back(int64_t{id});
   for (float l : result.logp) logp.push_back(double{l});
-  if (!prompt.id.is_null()) record["id"] = prompt.id;
   record["sample"] = sample;
   record["prompt"] = prompt.text;
   record["text"] = result.text;
@@ -20,6 +44,12 @@ Json describe_reply(const TextResult& result, const Prompt& prompt, int64_t samp
   record["finish_reason"] = finish_reason_name(result.reason);
   record["prompt_tokens"] = static_cast<int64_t>(result.prompt_ids.size());
   return record;
+}
+
+std::string reply_line(const TextResult& result, const Prompt& prompt, int64_t sample) {
+  std::string line = describe_reply(result, prompt, sample).dump() + "\n";
+  if (!prompt.id.empty()) line.insert(1, fmt::format("\"id\":{},", prompt.id));
+  return line;
 }
 
 Json describe_timing(const GenerateStats& stats) {
@@ -71,8 +101,7 @@ std::vector<Prompt> read_prompts(const Path& input, const std::string& key) {
     const Json record = Json::parse(line, where);
     const Json* prompt = record.is_object() ? record.find(key) : nullptr;
     if (!prompt || !prompt->is_string()) fail(ErrorCode::kBadFormat, "{}: no text under the key '{}'", where, key);
-    const Json* id = record.find("id");
-    prompts.push_back({prompt->as_string(), id ? *id : Json(), where});
+    prompts.push_back({prompt->as_string(), id_text(record.find("id"), line), where});
   }
   if (prompts.empty()) fail(ErrorCode::kBadFormat, "{}: there is no prompt in it", lines.name());
   return prompts;

@@ -12,7 +12,7 @@ namespace loam {
 
 struct Prompt {
   std::string text;
-  Json id;            // of the input; null if it has none
+  std::string id;     // of the input, as JSON text; empty if it has none
   std::string where;  // "--prompt", or "file:line"
 };
 
@@ -24,7 +24,8 @@ std::vector<Prompt> read_prompts(const Path& input, const std::string& key);
 std::vector<TextRequest> make_requests(const std::vector<Prompt>& prompts, const TextRequest& settings, int64_t num,
                                        const Tokenizer& tokenizer, const ModelConfig& config);
 
-// A reply to `prompt`, number `sample` of those to it.
+// A reply to `prompt`, number `sample` of those to it; as a line, with the prompt's id in front.
+std::string reply_line(const TextResult& result, const Prompt& prompt, int64_t sample);
 Json describe_reply(const TextResult& result, const Prompt& prompt, int64_t sample);
 Json describe_timing(const GenerateStats& stats);
 

@@ -134,7 +134,9 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
   bool parse_error(std::size_t position, const std::string&, const nlohmann::json::exception& error) override {
     error_position_ = std::min(position == 0 ? 0 : position - 1, text_size_);
     message_ = error.what();
-    // "[json.exception...] parse error at line 1, column 2: syntax error ...; last read: '...'" -> the middle part.
+    // "[json.exception...] parse error at line 1, column 2: syntax error ...; last read: '...'" -> the middle part;
+    // "[json.exception...] number overflow parsing '1e400'" has no place.
+    if (const size_t bracket = message_.find("] "); bracket != std::string::npos) message_.erase(0, bracket + 2);
     if (const size_t colon = message_.find(": "); colon != std::string::npos) message_.erase(0, colon + 2);
     if (const size_t read = message_.find("; last read"); read != std::string::npos) {
       const size_t end = message_.find("'; ", read);  // "; expected ..." may follow

@@ -223,6 +223,17 @@ class Usage(ProgramTest):
         self.assertIn(f"{file}: ", done.stderr.decode())
         self.assertEqual((self.root / "c" / "tokenizer.json").read_bytes(), file.read_bytes())
 
+    def test_ids_of_prompts_come_back_as_given(self):
+        self.prepare()
+        generate = ["generate", "--model", self.model, "--max-tokens", "2", "--input"]
+        ids = ["12345678901234567890123", "18446744073709551615", "-7", "1.10", "1e5", "0.1000000000000000000001", '"é"', "true", '{"id":2}']
+        file = self.root / "prompts.jsonl"
+        file.write_text("".join('{"x": {"id": 5}, "y": "id", "id" : 6, "prompt": "a \\"id\\": 3", "\\u0069d" :%s }\n' % id for id in ids))
+        lines = self.succeeds(*generate, file).decode().splitlines()
+        self.assertEqual([line[:len(id) + 15] for line, id in zip(lines, ids, strict=True)], ['{"id":%s,"sample"' % id for id in ids])
+        file.write_text('{"prompt": "a"}\n{"prompt": "a", "id": 1e400}\n')
+        self.assertNotIn("exception", self.fails(1, *generate, file, says=[f"{file}:2: ", "1e400"]))
+
     def test_dry_run_checks_what_the_run_would(self):
         self.prepare()
         train = ["train", "--config", "tiny", "--data", self.data]
