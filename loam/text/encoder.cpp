@@ -94,7 +94,7 @@ void Encoder::find_rest(std::string_view text, std::span<const Piece> pieces, In
     count += id < 0;
   }
   if (count == 0) return;
-  if (!merged_) merged_.emplace(expected_bytes_, 14);
+  if (!merged_) merged_.emplace(expected_bytes_, kMergedBits);
   std::array<const PieceCache<11>::Slot*, kPiecesAtOnce> slots;
   for (size_t k = 0; k < count; ++k) {
     slots[k] = &merged_->slot(keys_[others_[k]]);
@@ -172,7 +172,7 @@ void Encoder::encode_part(std::string_view text, size_t position, size_t length,
   if (const int32_t id = model_.words().find(key); id >= 0) {
     ids.push_back(id);
   } else {
-    if (!merged_) merged_.emplace(expected_bytes_, 14);
+    if (!merged_) merged_.emplace(expected_bytes_, kMergedBits);
     if (const auto& slot = merged_->slot(key); slot.key == key) {
       ids.insert(ids.end(), slot.value.begin() + 1, slot.value.begin() + 1 + slot.value[0]);
     } else {

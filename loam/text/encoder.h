@@ -20,7 +20,10 @@ class Encoder {
  public:
   // `expected_bytes` sizes the caches. All that is given must outlive it.
   Encoder(const Pretokenizer& pretokenizer, const PieceModel& model, size_t expected_bytes)
-      : pretokenizer_(pretokenizer), model_(model), expected_bytes_(expected_bytes), recent_(expected_bytes, 13) {}
+      : pretokenizer_(pretokenizer),
+        model_(model),
+        expected_bytes_(expected_bytes),
+        recent_(expected_bytes, kRecentBits) {}
 
   // Appends the ids of text[0, limit), normalized text without added tokens. `limit` is the end of a piece; what
   // follows it is context only.
@@ -29,8 +32,9 @@ class Encoder {
   void encode(std::string_view text, std::vector<int32_t>& ids, std::vector<TextRange>& ranges);
 
  private:
-  static constexpr size_t kPiecesAtOnce = 512;
-  using Indices = std::span<const uint16_t>;  // of pieces at hand
+  static constexpr size_t kPiecesAtOnce = 512;              // enough that some ten of them are merged side by side
+  static constexpr int kRecentBits = 13, kMergedBits = 14;  // 256 KiB and 1 MiB: a core's caches hold the first
+  using Indices = std::span<const uint16_t>;                // of pieces at hand
 
   void encode_whole(std::string_view text, std::span<const Piece> pieces, std::vector<int32_t>& ids);
   void find_rest(std::string_view text, std::span<const Piece> pieces, Indices missing);
@@ -52,8 +56,8 @@ class Encoder {
   std::array<const int32_t*, kPiecesAtOnce> sources_;        // how many ids each has, and the ids
   std::array<std::array<int32_t, 4>, kPiecesAtOnce> words_;  // the same, of those that are one token
   std::array<uint16_t, kPiecesAtOnce> others_;
-  Indices cold_;                             // that have to be merged
-  std::vector<std::string_view> cold_text_;  // pieces that have to be merged
+  Indices cold_;                             // neither cache holds them
+  std::vector<std::string_view> cold_text_;  // of these
   std::vector<int32_t> made_, made_values_;  // their ids; the same with their counts
   std::vector<size_t> ends_;                 // in made_
 };
