@@ -209,6 +209,18 @@ class Usage(ProgramTest):
         for words in commands:
             self.fails(1, *words, says=["320 rows"])
 
+    def test_tokenizer_train_refuses_at_once_what_could_not_be_written(self):
+        train = ["tokenizer", "train", "--input", self.corpus, "--vocab-size", 300, "--out", self.root / "t"]
+        before = self.listing()
+        for words, said in [(["--special", "a"], "--special a: "), (["--special", "<0x41>"], "--special <0x41>: "),
+                            (["--type", "word", "--special", "<unk>"], "--special <unk>: "), (["--pattern", "(("], "--pattern ((: "),
+                            (["--counts", self.root / "t"], "--counts"), (["--counts", self.root / "t" / "in", "--force"], "--counts")]:
+            with self.subTest(words=words):
+                self.fails(2, *train, *words, says=[said])
+                self.assertEqual(self.listing(), before)
+        self.succeeds(*train, "--pattern", r"\w+|\W+")
+        self.assertIn(r'"Regex":"\\w+|\\W+"', (self.root / "t" / "tokenizer.json").read_text().replace(" ", ""))
+
     def test_damaged_tokenizer_is_not_converted(self):
         self.prepare()
         file = self.model / "tokenizer.json"
