@@ -287,6 +287,15 @@ class Writer {
 
 }  // namespace
 
+// Here, not in the header: a variant's own functions are long, and every file that holds a Json would compile them.
+Json::Json() noexcept = default;
+Json::Json(const Json& other) = default;
+Json::Json(Json&& other) noexcept = default;
+Json& Json::operator=(const Json& other) = default;
+Json& Json::operator=(Json&& other) noexcept = default;
+Json::~Json() = default;
+bool Json::operator==(const Json& other) const = default;
+
 Json Json::parse(std::string_view text, std::string_view source) {
   Cleaner cleaner(text, source);
   const std::string_view clean = cleaner.run();

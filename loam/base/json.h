@@ -19,7 +19,12 @@ class Json {
   // the files which loam reads.
   using Object = std::vector<Member>;
 
-  Json() = default;  // null
+  Json() noexcept;  // null
+  Json(const Json& other);
+  Json(Json&& other) noexcept;
+  Json& operator=(const Json& other);
+  Json& operator=(Json&& other) noexcept;
+  ~Json();
   Json(std::nullptr_t) {}
   Json(bool value) : value_(value) {}
   Json(int value) : value_(int64_t{value}) {}
@@ -70,7 +75,7 @@ class Json {
   // null.
   std::string dump(int indent = -1) const;
 
-  bool operator==(const Json& other) const = default;
+  bool operator==(const Json& other) const;
 
  private:
   std::variant<std::nullptr_t, bool, int64_t, double, std::string, Array, Object> value_ = nullptr;

@@ -102,4 +102,9 @@ double training_flops_per_token(const ModelConfig& config, int64_t length) {
   return 6 * matrices + 12 * static_cast<double>(config.layers * config.heads * config.head_dim) * visible_keys;
 }
 
+template Json config_to_json(const ModelConfig&);
+template void config_from_json(ModelConfig&, const Json&);
+template void config_set(ModelConfig&, std::string_view);
+template std::vector<FieldInfo> config_fields(const ModelConfig&);
+
 }  // namespace loam

@@ -75,6 +75,12 @@ void visit_fields(Config& c, Visitor&& visit) {
         "divide it by sqrt(2 layers) for projections into the residual stream");
 }
 
+// Compiled once, in model_config.cpp.
+extern template Json config_to_json(const ModelConfig&);
+extern template void config_from_json(ModelConfig&, const Json&);
+extern template void config_set(ModelConfig&, std::string_view);
+extern template std::vector<FieldInfo> config_fields(const ModelConfig&);
+
 // Fills in every 0 that stands for a derived value, and checks that the whole makes sense: Error{kInvalidArgument} that
 // names the field. The only place that computes one setting of a model from another. Idempotent.
 ModelConfig derive(ModelConfig config);

@@ -69,4 +69,9 @@ std::vector<std::string> config_warnings(const TrainConfig& c) {
   return warnings;
 }
 
+template Json config_to_json(const TrainConfig&);
+template void config_from_json(TrainConfig&, const Json&);
+template void config_set(TrainConfig&, std::string_view);
+template std::vector<FieldInfo> config_fields(const TrainConfig&);
+
 }  // namespace loam

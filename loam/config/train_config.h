@@ -104,6 +104,12 @@ void visit_fields(Config& c, Visitor&& visit) {
   visit("overfit_one_batch", c.overfit_one_batch, "train on the first batch for ever: the loss must go to 0");
 }
 
+// Compiled once, in train_config.cpp.
+extern template Json config_to_json(const TrainConfig&);
+extern template void config_from_json(TrainConfig&, const Json&);
+extern template void config_set(TrainConfig&, std::string_view);
+extern template std::vector<FieldInfo> config_fields(const TrainConfig&);
+
 // Derives the model, the row length and the micro-batch, and checks the whole: Error{kInvalidArgument} that names the
 // setting. Idempotent.
 TrainConfig derive(TrainConfig config);
