@@ -2,8 +2,10 @@
 #include <algorithm>
 #include <array>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "loam/base/error.h"
+#include "loam/text/merge_cuts.h"
 #include "loam/text/merge_lanes.h"
 #include "loam/text/merge_table.h"
 #include "loam/text/merger.h"
@@ -50,6 +52,7 @@ class BpePieces final : public PieceModel {
   explicit BpePieces(const BpeModel& model);
 
   std::unique_ptr<PieceEncoder> make_encoder() const override;
+  void cut(std::string_view text, Piece piece, std::vector<Piece>& parts) const override;
 
   const MergeTable& merges() const { return merges_; }
   const BytePairs& byte_pairs() const { return byte_pairs_; }
@@ -64,7 +67,7 @@ class BpePieces final : public PieceModel {
   // The length of the front of a piece, a few thousand bytes where that can be, that no merge ever joins with the rest.
   size_t block_length(std::string_view piece) const {
     size_t length = std::min(kBlockBytes, piece.size());
-    while (length < piece.size() && joined_.contains(piece[length - 1], piece[length])) ++length;
+    while (length < piece.size() && !cuts_.is_cut(piece, length)) ++length;
     return length;
   }
   uint32_t token_length(int32_t id) const { return static_cast<uint32_t>(tokens_[static_cast<size_t>(id)].size()); }
@@ -74,10 +77,11 @@ class BpePieces final : public PieceModel {
   void find_words(const BpeModel& model, const std::vector<bool>& special);
 
   BytePairs byte_pairs_;
-  NeighbourSet joined_;  // the last byte of the left and the first of the right part, of each merge
+  MergeCuts cuts_;
   MergeTable merges_;
   std::vector<std::string> tokens_;
   std::unordered_map<std::string_view, int32_t> whole_;  // of tokens_, with ignore_merges
+  std::unordered_set<std::string_view> unmade_;          // of these, the ones that no merges make
 };
 
 class BpeEncoder final : public PieceEncoder {
@@ -86,9 +90,7 @@ class BpeEncoder final : public PieceEncoder {
 
   void encode_all(std::span<const std::string_view> pieces, std::vector<int32_t>& ids,
                   std::vector<size_t>& ends) override {
-    const auto is_long = [](std::string_view piece) { return piece.size() > kMaxKeyBytes; };
-    if (!model_.words().is_complete() || std::any_of(pieces.begin(), pieces.end(), is_long))
-      return PieceEncoder::encode_all(pieces, ids, ends);
+    if (!model_.words().is_complete()) return PieceEncoder::encode_all(pieces, ids, ends);
     lanes_.merge(pieces, model_.byte_pairs(), ids, ends);
   }
 
@@ -122,7 +124,9 @@ BpePieces::BpePieces(const BpeModel& model) : merges_(checked_merges(model)), to
   std::vector<bool> special(model.tokens.size(), false);
   for (const SpecialToken& token : model.specials) special[static_cast<size_t>(token.id)] = true;
   find_byte_ids(model, special);
-  for (const auto& [left, right] : model.merges) joined_.add(model.tokens[left].back(), model.tokens[right].front());
+  std::vector<MergeCuts::Sides> sides;
+  for (const auto& [left, right] : model.merges) sides.emplace_back(tokens_[left], tokens_[right]);
+  cuts_ = MergeCuts(sides);
   for (const int32_t left : byte_pairs_.ids) {
     for (const int32_t right : byte_pairs_.ids)
       byte_pairs_.merges.push_back(merges_.find_index(merges_.prefetch(left, right)));
@@ -152,14 +156,33 @@ void BpePieces::find_words(const BpeModel& model, const std::vector<bool>& speci
     const auto id = static_cast<int32_t>(i);
     if (token.empty()) continue;
     if (model.ignore_merges && !special[i]) whole_.emplace(token, id);
-    if (token.size() > kMaxKeyBytes) continue;
+    const bool is_whole = whole(token) == id;
+    if (token.size() > kMaxKeyBytes && !is_whole) continue;
     symbols.clear();
     split(token, symbols);
     merger.merge(symbols);
     const bool made = symbols.size() == 1 && symbols[0] == id;
-    if (made || whole(token) == id) words.push_back({PieceKey::of(token, 0, token.size()), id});
+    if (is_whole && !made) unmade_.insert(token);
+    if (token.size() <= kMaxKeyBytes && (made || is_whole)) words.push_back({PieceKey::of(token, 0, token.size()), id});
   }
   words_ = WordTable(std::move(words));
+}
+
+// A token that is taken whole, whatever the merges say, is one only as a piece, never as a part of one.
+void BpePieces::cut(std::string_view text, Piece piece, std::vector<Piece>& parts) const {
+  const std::string_view all = text.substr(piece.begin, piece.length);
+  const size_t before = parts.size();
+  if (whole(all) >= 0) return parts.push_back(piece);
+  for (size_t from = 0; from < all.size();) {
+    size_t to = from + 1;
+    while (to < all.size() && !cuts_.is_cut(all, to)) ++to;
+    if (!unmade_.empty() && unmade_.contains(all.substr(from, to - from))) {
+      parts.resize(before);
+      return parts.push_back(piece);
+    }
+    parts.push_back({piece.begin + from, to - from});
+    from = to;
+  }
 }
 
 std::unique_ptr<PieceEncoder> BpePieces::make_encoder() const { return std::make_unique<BpeEncoder>(*this); }

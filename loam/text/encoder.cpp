@@ -1,5 +1,6 @@
 #include "loam/text/encoder.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 
@@ -8,6 +9,7 @@
 namespace loam {
 namespace {
 
+constexpr size_t kLongWithoutSpaces = 6;             // bytes: two characters of Chinese
 constexpr size_t kMostRecent = 3;                    // ids in a slot of recent_
 constexpr PieceKey kNoKey{0, uint64_t{0xFF} << 56};  // of no piece and no slot
 
@@ -27,14 +29,35 @@ void Encoder::encode(std::string_view text, size_t limit, std::vector<int32_t>& 
   while (const size_t count = cursor.next(pieces)) {
     const auto some = std::span<const Piece>(pieces).first(count);
     if (!model_.neighbours()) {
-      encode_whole(text, some, ids);
+      encode_parts(text, some, ids);
       continue;
     }
     for (const Piece& piece : some) encode_piece(text, piece.begin, piece.length, ids);
   }
 }
 
-// Pieces that no neighbours cut further. Each step is done for all of them, so that what one needs from memory comes
+// Pieces that no neighbours cut further; but where some are long, each of these is cut if the model can, so that its
+// parts are found again.
+void Encoder::encode_parts(std::string_view text, std::span<const Piece> pieces, std::vector<int32_t>& ids) {
+  const auto is_long = [&](const Piece& piece) {
+    const bool east_asian = static_cast<unsigned char>(text[piece.begin]) >= 0xE0;  // and others without spaces
+    return piece.length > (east_asian ? kLongWithoutSpaces : kMaxKeyBytes);
+  };
+  if (std::none_of(pieces.begin(), pieces.end(), is_long)) return encode_whole(text, pieces, ids);
+  parts_.clear();
+  for (const Piece& piece : pieces) {
+    if (is_long(piece)) {
+      model_.cut(text, piece, parts_);
+    } else {
+      parts_.push_back(piece);
+    }
+  }
+  for (size_t i = 0; i < parts_.size(); i += kPiecesAtOnce) {
+    encode_whole(text, std::span<const Piece>(parts_).subspan(i, std::min(kPiecesAtOnce, parts_.size() - i)), ids);
+  }
+}
+
+// Each step is done for all of them, so that what one needs from memory comes
 // while the others are worked on, and so that no step branches on what is known of a piece.
 void Encoder::encode_whole(std::string_view text, std::span<const Piece> pieces, std::vector<int32_t>& ids) {
   const size_t count = pieces.size();
@@ -107,7 +130,7 @@ void Encoder::find_rest(std::string_view text, std::span<const Piece> pieces, In
     others_[cold] = i;
     cold += slots[k]->key != keys_[i];
   }
-  cold_ = Indices(others_).first(cold);
+  cold_ = std::span(others_).first(cold);
   if (cold > 0) merge_cold(text, pieces);
 }
 
@@ -116,8 +139,14 @@ void Encoder::merge_cold(std::string_view text, std::span<const Piece> pieces) {
   made_.clear();
   cold_text_.clear();
   ends_.clear();
-  for (const uint16_t i : cold_) cold_text_.push_back(text.substr(pieces[i].begin, pieces[i].length));
+  const auto text_of = [&](uint16_t i) { return text.substr(pieces[i].begin, pieces[i].length); };
+  const auto first_long = std::partition(cold_.begin(), cold_.end(), [&](uint16_t i) { return !(keys_[i] == kNoKey); });
+  for (const uint16_t i : cold_.first(first_long - cold_.begin())) cold_text_.push_back(text_of(i));
   model_encoder().encode_all(cold_text_, made_, ends_);
+  for (const uint16_t i : cold_.last(cold_.end() - first_long)) {
+    model_encoder().encode(text_of(i), made_, nullptr);
+    ends_.push_back(made_.size());
+  }
   made_values_.resize(made_.size() + cold_.size() + kMostRecent);  // what reads them may read so many
   int32_t* to = made_values_.data();
   size_t begin = 0;

@@ -36,6 +36,7 @@ class Encoder {
   static constexpr int kRecentBits = 13, kMergedBits = 14;  // 256 KiB and 1 MiB: a core's caches hold the first
   using Indices = std::span<const uint16_t>;                // of pieces at hand
 
+  void encode_parts(std::string_view text, std::span<const Piece> pieces, std::vector<int32_t>& ids);
   void encode_whole(std::string_view text, std::span<const Piece> pieces, std::vector<int32_t>& ids);
   void find_rest(std::string_view text, std::span<const Piece> pieces, Indices missing);
   void merge_cold(std::string_view text, std::span<const Piece> pieces);
@@ -50,13 +51,14 @@ class Encoder {
   std::optional<PieceCache<11>> merged_;   // 64 bytes a slot: pieces that are not one token
   std::unique_ptr<PieceEncoder> encoder_;  // both made for the first of these
 
+  std::vector<Piece> parts_;  // of pieces, some of which are long
   // Of the pieces at hand.
   std::array<PieceKey, kPiecesAtOnce> keys_;
   std::array<const PieceCache<3>::Slot*, kPiecesAtOnce> recent_slots_;
   std::array<const int32_t*, kPiecesAtOnce> sources_;        // how many ids each has, and the ids
   std::array<std::array<int32_t, 4>, kPiecesAtOnce> words_;  // the same, of those that are one token
   std::array<uint16_t, kPiecesAtOnce> others_;
-  Indices cold_;                             // neither cache holds them
+  std::span<uint16_t> cold_;                 // of others_: neither cache holds them
   std::vector<std::string_view> cold_text_;  // of these
   std::vector<int32_t> made_, made_values_;  // their ids; the same with their counts
   std::vector<size_t> ends_;                 // in made_

@@ -1,34 +1,18 @@
 // From one piece of text to ids: what each kind of model does. Internal to the tokenizer.
 #pragma once
 
-#include <bitset>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <string_view>
 #include <vector>
 
+#include "loam/text/matcher.h"
+#include "loam/text/neighbour_set.h"
 #include "loam/text/piece_cache.h"
 #include "loam/text/tokenizer_model.h"
 
 namespace loam {
-
-// Pairs of bytes that stand side by side inside some token. Between two bytes that do not, text can be cut: no token
-// reaches across.
-class NeighbourSet {
- public:
-  void add_token(std::string_view token) {
-    for (size_t i = 1; i < token.size(); ++i) add(token[i - 1], token[i]);
-  }
-  void add(char left, char right) { pairs_.set(index(left, right)); }
-  bool contains(char left, char right) const { return pairs_[index(left, right)]; }
-
- private:
-  static size_t index(char left, char right) {
-    return size_t{256} * static_cast<unsigned char>(left) + static_cast<unsigned char>(right);
-  }
-  std::bitset<65536> pairs_;
-};
 
 // Encodes pieces for one caller, with the scratch memory that it needs. Not thread-safe: one a thread.
 class PieceEncoder {
@@ -37,7 +21,7 @@ class PieceEncoder {
   // Appends the ids of `piece`, which is not empty, and, unless `lengths` is null, how many of its bytes each stands
   // for.
   virtual void encode(std::string_view piece, std::vector<int32_t>& ids, std::vector<uint32_t>* lengths) = 0;
-  // Several pieces, none of which is in words(): appends the ids of all, and for each where its
+  // Several pieces of at most kMaxKeyBytes, none of which is in words(): appends the ids of all, and for each where its
   // ids end.
   virtual void encode_all(std::span<const std::string_view> pieces, std::vector<int32_t>& ids,
                           std::vector<size_t>& ends) {
@@ -58,6 +42,8 @@ class PieceModel {
   const WordTable& words() const { return words_; }
   // Inside a piece, text can be cut between characters that are no neighbours here; null: only pieces can.
   const NeighbourSet* neighbours() const { return neighbours_.get(); }
+  // Appends parts of text[piece] whose ids, one part after another, are those of the piece; by default only itself.
+  virtual void cut(std::string_view /*text*/, Piece piece, std::vector<Piece>& parts) const { parts.push_back(piece); }
   // The token of which several in a row, inside a piece, are one; -1 if there is none.
   int32_t fused_id() const { return fused_id_; }
 

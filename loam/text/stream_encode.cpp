@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <atomic>
 
 #include "loam/base/error.h"
 #include "loam/base/parallel_for.h"
@@ -11,7 +12,7 @@ namespace loam {
 struct StreamEncoder::State {
   static constexpr size_t kNearBytes = 256;  // in front of a cut, enough for what a character becomes there
 
-  static constexpr size_t kLeastPart = size_t{1} << 15;  // bytes for a thread of its own
+  static constexpr size_t kPartBytes = size_t{1} << 15;  // that a thread encodes before it looks for more
 
   State(const Tokenizer::State& of, const SpecialPolicy& policy, size_t hold, int threads)
       : tokenizer(of), added(of.added(policy)), hold_bytes(hold), wait_until(hold) {
@@ -27,7 +28,7 @@ struct StreamEncoder::State {
   }
 
   size_t consume(std::string_view text, bool final, std::vector<int32_t>& out);
-  size_t consume_parts(std::string_view text, std::vector<int32_t>& out);
+  size_t consume_parts(std::string_view text, bool final, const IdSink& sink, const std::function<void()>& meanwhile);
   size_t consume_plain(std::string_view text, bool final, std::vector<int32_t>& out);
   size_t last_cut(std::string_view text, size_t from, size_t to) const;
   bool is_cut(std::string_view text, size_t cut) const;
@@ -35,6 +36,7 @@ struct StreamEncoder::State {
   const Tokenizer::State& tokenizer;
   AddedTokens added;
   std::vector<std::unique_ptr<TextEncoder>> encoders;  // one for each thread
+  std::vector<std::vector<int32_t>> part_ids;          // kept for their memory
   NeighbourSet inside_added;
   bool holds_spaces = false;  // of a token that is looked for in normalized text
   std::string held;
@@ -45,32 +47,37 @@ struct StreamEncoder::State {
 
 // Encodes what no continuation of `text` can change, or, with `final`, everything; returns how many bytes that was.
 size_t StreamEncoder::State::consume(std::string_view text, bool final, std::vector<int32_t>& out) {
-  const size_t done = encoders.size() > 1 ? consume_parts(text, out) : 0;
-  text.remove_prefix(done);
-  if (tokenizer.plain) return done + consume_plain(text, final, out);
+  if (tokenizer.plain) return consume_plain(text, final, out);
   const size_t end = final ? text.size() : last_cut(text, 0, text.size());
-  if (end == 0) return done;
+  if (end == 0) return 0;
   encoders[0]->encode(text.substr(0, end), context, out, nullptr);
   context = Before::kText;
-  return done + end;
+  return end;
 }
 
-// Cuts the text into a part for each thread; a rest is left.
-size_t StreamEncoder::State::consume_parts(std::string_view text, std::vector<int32_t>& out) {
-  const size_t parts = std::min(encoders.size(), text.size() / kLeastPart);
+// Cuts the text into parts, which the threads encode; a rest is left. The calling thread does `meanwhile` first.
+size_t StreamEncoder::State::consume_parts(std::string_view text, bool final, const IdSink& sink,
+                                           const std::function<void()>& meanwhile) {
   std::vector<size_t> cuts{0};
-  for (size_t k = 1; k <= parts; ++k) {
-    if (const size_t cut = last_cut(text, cuts.back(), text.size() * k / parts)) cuts.push_back(cut);
+  for (size_t from = 0; from < text.size(); from += kPartBytes) {
+    const size_t to = std::min(from + kPartBytes, text.size());
+    const size_t cut = final && to == text.size() ? to : last_cut(text, cuts.back(), to);
+    if (cut > 0) cuts.push_back(cut);
   }
-  if (cuts.size() < 3) return 0;
-  std::vector<std::vector<int32_t>> ids(cuts.size() - 1);
-  parallel_tasks(static_cast<int>(encoders.size()), static_cast<int64_t>(ids.size()), [&](int64_t index, int thread) {
-    const auto i = static_cast<size_t>(index);
-    const std::string_view part = text.substr(cuts[i], cuts[i + 1] - cuts[i]);
-    encoders[static_cast<size_t>(thread)]->encode(part, i == 0 ? context : Before::kText, ids[i], nullptr);
+  const size_t parts = cuts.size() - 1;
+  part_ids.resize(std::max(part_ids.size(), parts));
+  std::atomic<size_t> next = 0;
+  const auto threads = static_cast<int>(encoders.size());
+  parallel_for(threads, threads, 1, [&](int64_t begin, int64_t, int thread) {
+    if (begin == 0) meanwhile();
+    for (size_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < parts;) {
+      part_ids[i].clear();
+      const std::string_view part = text.substr(cuts[i], cuts[i + 1] - cuts[i]);
+      encoders[static_cast<size_t>(thread)]->encode(part, i == 0 ? context : Before::kText, part_ids[i], nullptr);
+    }
   });
-  for (const std::vector<int32_t>& part : ids) out.insert(out.end(), part.begin(), part.end());
-  context = Before::kText;
+  if (parts > 0) context = Before::kText;
+  for (size_t i = 0; i < parts; ++i) sink(part_ids[i]);
   return cuts.back();
 }
 
@@ -144,6 +151,16 @@ void StreamEncoder::push(std::string_view bytes, std::vector<int32_t>& out) {
   }
   // Twice what could not be cut, so that the total work stays linear however long a piece gets.
   s.wait_until = std::max(s.hold_bytes, 2 * s.held.size());
+}
+
+size_t StreamEncoder::encode_front(std::string_view text, bool final, const IdSink& sink,
+                                   const std::function<void()>& meanwhile) {
+  const size_t parts = state_->consume_parts(text, final, sink, meanwhile);
+  std::vector<int32_t> ids;
+  const size_t rest = state_->consume(text.substr(parts), final, ids);
+  sink(ids);
+  if (final) state_->context = Before::kStart;
+  return parts + rest;
 }
 
 void StreamEncoder::finish(std::vector<int32_t>& out) {

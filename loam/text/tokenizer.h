@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -110,13 +111,15 @@ class Tokenizer {
 // Ranges of bytes as ranges of characters (code points; a byte that is not valid UTF-8 counts as one).
 std::vector<TextRange> character_ranges(std::string_view text, std::span<const TextRange> byte_ranges);
 
+// Takes ids, part by part.
+using IdSink = std::function<void(std::span<const int32_t>)>;
+
 // Encodes a stream piece by piece with the ids of the whole text, in constant memory, but for a piece longer than the
 // buffer, which must be held. Text whose normalizer looks at its ends, or at more than one space (SentencePiece's
 // removal of extra spaces), and a Unigram model with sums in floats cannot be cut: all of it is held.
 class StreamEncoder {
  public:
-  // `tokenizer` must outlive it. Ids come once `hold_bytes` of text wait; several threads want several times as many.
-  // The ids are the same for any number of threads.
+  // `tokenizer` must outlive it. Ids come once `hold_bytes` of text wait.
   StreamEncoder(const Tokenizer& tokenizer, SpecialPolicy policy, size_t hold_bytes = size_t{1} << 16, int threads = 1);
   ~StreamEncoder();
   StreamEncoder(StreamEncoder&&) noexcept;
@@ -124,6 +127,12 @@ class StreamEncoder {
 
   void push(std::string_view bytes, std::vector<int32_t>& out);  // appends ids that are certain
   void finish(std::vector<int32_t>& out);                        // appends the rest; the next push begins a new text
+
+  // Instead of push(), for several threads and who keeps the bytes: hands out the ids of what no continuation of `text`
+  // can change, or, with `final`, of all, and returns how many bytes that was; the rest must come again in front of
+  // more. `sink` and, before this thread takes its part in encoding, `meanwhile` run on the calling thread. The ids are
+  // the same for any number of threads.
+  size_t encode_front(std::string_view text, bool final, const IdSink& sink, const std::function<void()>& meanwhile);
 
  private:
   struct State;

@@ -1,5 +1,6 @@
 #include "loam/text/tokenizer_stream.h"
 
+#include <algorithm>
 #include <bit>
 #include <charconv>
 #include <cstring>
@@ -16,6 +17,62 @@ constexpr size_t kReadBytes = 1 << 20;
 constexpr size_t kMaxDigits = 32;  // leading zeros included
 
 bool is_separator(char c) { return c == ' ' || (c >= 9 && c <= 13) || c == ',' || c == '[' || c == ']'; }
+
+// A part of a stream, with room in front for what is left of the one before.
+class Block {
+ public:
+  std::string_view text() const { return {buffer_.data() + begin_, end_ - begin_}; }
+  bool is_last() const { return is_last_; }
+
+  // Reads `size` bytes; fewer at the end of the source, and then this is the last block.
+  void read(ByteSource& source, size_t size) {
+    begin_ = end_ = kRoom;
+    buffer_.resize(std::max(buffer_.size(), kRoom + size));
+    while (end_ < kRoom + size && !is_last_) {
+      const auto count = static_cast<size_t>(source.read(std::span(buffer_).subspan(end_, kRoom + size - end_)));
+      is_last_ = count == 0;
+      end_ += count;
+    }
+  }
+  void put_in_front(std::string_view rest) {
+    if (rest.size() > begin_) {
+      const size_t more = rest.size() - begin_;
+      buffer_.insert(buffer_.begin(), more, 0);
+      begin_ += more;
+      end_ += more;
+    }
+    begin_ -= rest.size();
+    std::copy(rest.begin(), rest.end(), buffer_.begin() + static_cast<int64_t>(begin_));
+  }
+
+ private:
+  static constexpr size_t kRoom = 4096;
+
+  std::vector<char> buffer_;
+  size_t begin_ = 0, end_ = 0;
+  bool is_last_ = false;
+};
+
+// While the threads encode one block, the next is read. Returns how many bytes were read.
+int64_t encode_blocks(StreamEncoder& encoder, ByteSource& source, size_t block_bytes, const IdSink& sink) {
+  Block block, next;
+  block.read(source, block_bytes / 8);  // nothing is encoded meanwhile
+  auto bytes = static_cast<int64_t>(block.text().size());
+  while (true) {
+    check_interrupt();
+    const size_t done = encoder.encode_front(block.text(), block.is_last(), sink, [&] {
+      if (block.is_last()) return;
+      next.read(source, block_bytes);
+      bytes += static_cast<int64_t>(next.text().size());
+    });
+    if (block.is_last()) return bytes;
+    const std::string_view rest = block.text().substr(done);
+    next.put_in_front(rest);
+    // Twice what could not be cut, so that the total work stays linear however long a piece gets.
+    block_bytes = std::max(block_bytes, 2 * rest.size());
+    std::swap(block, next);
+  }
+}
 
 // Ids as they stand in a stream, to bytes.
 class IdReader {
@@ -103,25 +160,28 @@ void IdReader::take_raw(bool final) {
 }  // namespace
 
 StreamCounts encode_stream(const Tokenizer& tokenizer, ByteSource& source, const SpecialPolicy& policy,
-                           const std::function<void(std::span<const int32_t>)>& sink, int threads) {
+                           const IdSink& sink, int threads) {
   StreamCounts counts;
-  const size_t read_bytes = kReadBytes * static_cast<size_t>(threads);
-  StreamEncoder encoder(tokenizer, policy, threads > 1 ? read_bytes : kReadBytes / 16, threads);
-  std::vector<char> buffer(read_bytes);
-  std::vector<int32_t> ids;
-  const auto flush = [&] {
+  const IdSink counted = [&](std::span<const int32_t> ids) {
     counts.tokens += static_cast<int64_t>(ids.size());
     if (!ids.empty()) sink(ids);
-    ids.clear();
   };
+  StreamEncoder encoder(tokenizer, policy, kReadBytes / 16, threads);
+  if (threads > 1) {
+    counts.bytes = encode_blocks(encoder, source, 2 * kReadBytes * static_cast<size_t>(threads), counted);
+    return counts;
+  }
+  std::vector<char> buffer(kReadBytes);
+  std::vector<int32_t> ids;
   while (const int64_t count = source.read(buffer)) {
     check_interrupt();
     counts.bytes += count;
     encoder.push({buffer.data(), static_cast<size_t>(count)}, ids);
-    flush();
+    counted(ids);
+    ids.clear();
   }
   encoder.finish(ids);
-  flush();
+  counted(ids);
   return counts;
 }
 

@@ -19,7 +19,7 @@ struct StreamCounts {
 // Encodes all of `source` as one text and hands the ids to `sink` part by part, from the calling thread.
 // check_interrupt() between parts.
 StreamCounts encode_stream(const Tokenizer& tokenizer, ByteSource& source, const SpecialPolicy& policy,
-                           const std::function<void(std::span<const int32_t>)>& sink, int threads = 1);
+                           const IdSink& sink, int threads = 1);
 
 enum class IdFormat {
   kText,  // decimal numbers with white space, or commas and brackets as in JSON arrays, between them

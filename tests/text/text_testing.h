@@ -37,6 +37,19 @@ inline std::vector<int32_t> ids_of(const Json& list) {
   return ids;
 }
 
+// By StreamEncoder::encode_front(), which is given `block` more bytes each time.
+inline std::vector<int32_t> encode_in_blocks(const Tokenizer& tokenizer, const SpecialPolicy& policy,
+                                             std::string_view text, size_t block, int threads) {
+  StreamEncoder encoder(tokenizer, policy, 1, threads);
+  std::vector<int32_t> ids;
+  const IdSink sink = [&](std::span<const int32_t> some) { ids.insert(ids.end(), some.begin(), some.end()); };
+  for (size_t done = 0, end = 0; end < text.size();) {
+    end = std::min(text.size(), end + block);
+    done += encoder.encode_front(text.substr(done, end - done), end == text.size(), sink, [] {});
+  }
+  return ids;
+}
+
 inline std::vector<std::string> split_pieces(std::string_view text,
                                              const Pretokenizer& pretokenizer = Pretokenizer::gpt2()) {
   std::vector<std::string> pieces;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/harness/expect_error.h"
+#include "tests/harness/sanitizers.h"
 #include "tests/harness/temp_dir.h"
 #include "tests/text/text_testing.h"
 
@@ -37,6 +38,26 @@ class TokenizerStream : public ::testing::Test {
   Tokenizer tokenizer_ = small_tokenizer();
   StreamCounts counts_;
 };
+
+// Several blocks of several parts, and a piece that is longer than a block.
+TEST_F(TokenizerStream, ThreadsGiveTheIdsOfOne) {
+  const std::string text = random_text(hard_parts(), 400000, 3) +
+                           std::string(testing::kSanitized ? 0 : 6'000'000, 't') +
+                           random_text(hard_parts(), 1'500'000, 4);
+  write_file_atomic(directory_ / "text", text);
+  std::vector<Ids> found;
+  for (const int threads : {1, 2}) {
+    Ids& ids = found.emplace_back();
+    const auto source = open_input(directory_ / "text");
+    const StreamCounts counts = encode_stream(
+        tokenizer_, *source, SpecialPolicy::all(),
+        [&](std::span<const int32_t> part) { ids.insert(ids.end(), part.begin(), part.end()); }, threads);
+    EXPECT_EQ(counts.bytes, static_cast<int64_t>(text.size()));
+    EXPECT_EQ(counts.tokens, static_cast<int64_t>(ids.size()));
+  }
+  EXPECT_EQ(found[0], found[1]);
+  EXPECT_EQ(found[0], tokenizer_.encode(text, SpecialPolicy::all()));
+}
 
 TEST_F(TokenizerStream, EncodeAndDecodeWholeStreams) {
   const std::string text = random_text(hard_parts(), 300000, 3);

@@ -287,8 +287,7 @@ TEST(StreamEncoder, EqualsTheWholeTextForEveryChunking) {
         random_text(hard_parts(), 2 * kParts, 4) + std::string(200000, 'a') + random_text(hard_parts(), kParts, 5);
     const Ids wanted = tokenizer.encode(text, policy);
     for (const size_t chunk : {size_t{1}, size_t{7}, size_t{4096}, size_t{65536}, size_t{100003}, text.size()}) {
-      const int threads = chunk < 70000 ? 1 : 3;
-      StreamEncoder encoder(tokenizer, policy, size_t{1} << 16, threads);
+      StreamEncoder encoder(tokenizer, policy);
       Ids ids;
       size_t early = 0;
       for (size_t i = 0; i < text.size(); i += chunk) {
@@ -300,6 +299,9 @@ TEST(StreamEncoder, EqualsTheWholeTextForEveryChunking) {
       if (chunk < 70000) {
         EXPECT_GT(early, 1000u);
       }
+    }
+    for (const size_t block : {size_t{1000}, size_t{70001}, text.size()}) {
+      ASSERT_EQ(testing::encode_in_blocks(tokenizer, policy, text, block, 3), wanted) << block;
     }
   }
 }
