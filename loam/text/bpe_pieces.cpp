@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <array>
 #include <unordered_map>
-#include <unordered_set>
 
 #include "loam/base/error.h"
 #include "loam/text/merge_cuts.h"
@@ -56,10 +55,10 @@ class BpePieces final : public PieceModel {
 
   const MergeTable& merges() const { return merges_; }
   const BytePairs& byte_pairs() const { return byte_pairs_; }
-  // The whole piece as one token, if it is one without any merge; -1 otherwise.
-  int32_t whole(std::string_view piece) const {
-    const auto found = whole_.find(piece);
-    return found == whole_.end() ? -1 : found->second;
+  // The piece as one token, if it is one that no merges make; -1 otherwise.
+  int32_t unmade(std::string_view piece) const {
+    const auto found = unmade_.find(piece);
+    return found == unmade_.end() ? -1 : found->second;
   }
   void split(std::string_view piece, std::vector<int32_t>& symbols) const {
     for (const char c : piece) symbols.push_back(byte_pairs_.ids[static_cast<unsigned char>(c)]);
@@ -80,8 +79,8 @@ class BpePieces final : public PieceModel {
   MergeCuts cuts_;
   MergeTable merges_;
   std::vector<std::string> tokens_;
-  std::unordered_map<std::string_view, int32_t> whole_;  // of tokens_, with ignore_merges
-  std::unordered_set<std::string_view> unmade_;          // of these, the ones that no merges make
+  // Of tokens_: with ignore_merges, the ones that their merges do not make.
+  std::unordered_map<std::string_view, int32_t> unmade_;
 };
 
 class BpeEncoder final : public PieceEncoder {
@@ -97,8 +96,8 @@ class BpeEncoder final : public PieceEncoder {
   void encode(std::string_view piece, std::vector<int32_t>& ids, std::vector<uint32_t>* lengths) override {
     const size_t first = ids.size();
     // Shorter pieces that are a token are in words(), where the caller has looked unless it wants lengths.
-    const bool may_be_whole = lengths || piece.size() > kMaxKeyBytes || !model_.words().is_complete();
-    if (const int32_t id = may_be_whole ? model_.whole(piece) : -1; id >= 0) {
+    const bool may_be_token = lengths || piece.size() > kMaxKeyBytes || !model_.words().is_complete();
+    if (const int32_t id = may_be_token ? model_.unmade(piece) : -1; id >= 0) {
       ids.push_back(id);
     } else {
       for (size_t from = 0; from < piece.size();) {
@@ -148,22 +147,26 @@ void BpePieces::find_byte_ids(const BpeModel& model, const std::vector<bool>& sp
 }
 
 void BpePieces::find_words(const BpeModel& model, const std::vector<bool>& special) {
+  std::unordered_map<std::string_view, int32_t> whole;
+  for (size_t i = 0; model.ignore_merges && i < tokens_.size(); ++i) {
+    if (!tokens_[i].empty() && !special[i]) whole.emplace(tokens_[i], static_cast<int32_t>(i));
+  }
   std::vector<WordTable::Word> words;
   Merger merger(merges_);
   std::vector<int32_t> symbols;
   for (size_t i = 0; i < tokens_.size(); ++i) {
     const std::string& token = tokens_[i];
     const auto id = static_cast<int32_t>(i);
-    if (token.empty()) continue;
-    if (model.ignore_merges && !special[i]) whole_.emplace(token, id);
-    const bool is_whole = whole(token) == id;
-    if (token.size() > kMaxKeyBytes && !is_whole) continue;
+    const auto found = whole.find(token);
+    const bool is_whole = found != whole.end() && found->second == id;
+    if (token.empty() || (token.size() > kMaxKeyBytes && !is_whole)) continue;
     symbols.clear();
     split(token, symbols);
     merger.merge(symbols);
-    const bool made = symbols.size() == 1 && symbols[0] == id;
-    if (is_whole && !made) unmade_.insert(token);
-    if (token.size() <= kMaxKeyBytes && (made || is_whole)) words.push_back({PieceKey::of(token, 0, token.size()), id});
+    const bool is_made = symbols.size() == 1 && symbols[0] == id;
+    if (is_whole && !is_made) unmade_.emplace(token, id);
+    if (token.size() <= kMaxKeyBytes && (is_made || is_whole))
+      words.push_back({PieceKey::of(token, 0, token.size()), id});
   }
   words_ = WordTable(std::move(words));
 }
@@ -172,11 +175,10 @@ void BpePieces::find_words(const BpeModel& model, const std::vector<bool>& speci
 void BpePieces::cut(std::string_view text, Piece piece, std::vector<Piece>& parts) const {
   const std::string_view all = text.substr(piece.begin, piece.length);
   const size_t before = parts.size();
-  if (whole(all) >= 0) return parts.push_back(piece);
+  if (unmade(all) >= 0) return parts.push_back(piece);
   for (size_t from = 0; from < all.size();) {
-    size_t to = from + 1;
-    while (to < all.size() && !cuts_.is_cut(all, to)) ++to;
-    if (!unmade_.empty() && unmade_.contains(all.substr(from, to - from))) {
+    const size_t to = cuts_.next_cut(all, from);
+    if (unmade(all.substr(from, to - from)) >= 0) {
       parts.resize(before);
       return parts.push_back(piece);
     }

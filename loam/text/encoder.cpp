@@ -9,7 +9,7 @@
 namespace loam {
 namespace {
 
-constexpr size_t kLongWithoutSpaces = 6;             // bytes: two characters of Chinese
+constexpr size_t kLongWithoutSpaces = 6;             // bytes: two characters of Chinese, Japanese, Thai, ...
 constexpr size_t kMostRecent = 3;                    // ids in a slot of recent_
 constexpr PieceKey kNoKey{0, uint64_t{0xFF} << 56};  // of no piece and no slot
 
@@ -40,8 +40,8 @@ void Encoder::encode(std::string_view text, size_t limit, std::vector<int32_t>& 
 // parts are found again.
 void Encoder::encode_parts(std::string_view text, std::span<const Piece> pieces, std::vector<int32_t>& ids) {
   const auto is_long = [&](const Piece& piece) {
-    const bool east_asian = static_cast<unsigned char>(text[piece.begin]) >= 0xE0;  // and others without spaces
-    return piece.length > (east_asian ? kLongWithoutSpaces : kMaxKeyBytes);
+    if (piece.length <= kLongWithoutSpaces || piece.length > kMaxKeyBytes) return piece.length > kMaxKeyBytes;
+    return static_cast<unsigned char>(text[piece.end() - 3]) >= 0xE0;  // begins a character of three bytes
   };
   if (std::none_of(pieces.begin(), pieces.end(), is_long)) return encode_whole(text, pieces, ids);
   parts_.clear();

@@ -68,4 +68,11 @@ bool MergeCuts::is_cut(std::string_view text, size_t at) const {
   return after == 0 || !characters_[slot(before, after)];
 }
 
+size_t MergeCuts::next_cut(std::string_view text, size_t from) const {
+  do {
+    ++from;
+  } while (from < text.size() && (is_continuation(text[from]) || !is_cut(text, from)));
+  return from;
+}
+
 }  // namespace loam

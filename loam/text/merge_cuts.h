@@ -25,6 +25,8 @@ class MergeCuts {
 
   // True only where no merge joins text[0, at) and what begins at `at`; 0 < at < text.size().
   bool is_cut(std::string_view text, size_t at) const;
+  // The first cut behind `from` that stands before a character; the end of the text if there is none.
+  size_t next_cut(std::string_view text, size_t from) const;
 
  private:
   size_t slot(uint32_t left, uint32_t right) const;

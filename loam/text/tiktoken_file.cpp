@@ -133,13 +133,17 @@ std::vector<std::string> read_ranks(const Path& path) {
 // Of the bytes of one token: the pair that makes it, if it is made.
 class PairFinder {
  public:
-  explicit PairFinder(const Ranks& ranks) : ranks_(ranks) {}
+  explicit PairFinder(const Ranks& ranks) : ranks_(ranks), byte_pairs_(65536, kNone) {
+    for (const auto& [token, rank] : ranks) {
+      if (token.size() == 2) byte_pairs_[index(token[0], token[1])] = rank;
+    }
+  }
 
   std::optional<Merge> find(std::string_view token) {
     ends_.clear();
     for (uint32_t i = 1; i <= token.size(); ++i) ends_.push_back(i);
     joined_.assign(token.size(), kNone);
-    for (size_t i = 0; i + 1 < ends_.size(); ++i) joined_[i] = rank_at(token, i);
+    for (size_t i = 0; i + 1 < token.size(); ++i) joined_[i] = byte_pairs_[index(token[i], token[i + 1])];
     while (ends_.size() > 2) {
       const size_t best = static_cast<size_t>(std::min_element(joined_.begin(), joined_.end()) - joined_.begin());
       if (joined_[best] == kNone) return std::nullopt;
@@ -165,14 +169,20 @@ class PairFinder {
     return found == ranks_.end() ? kNone : found->second;
   }
 
+  static size_t index(char first, char second) {
+    return size_t{256} * static_cast<unsigned char>(first) + static_cast<unsigned char>(second);
+  }
+
   const Ranks& ranks_;
-  std::vector<uint32_t> ends_;   // of the parts
-  std::vector<int32_t> joined_;  // the rank of each part with the next one
+  std::vector<int32_t> byte_pairs_;  // the rank of each two bytes
+  std::vector<uint32_t> ends_;       // of the parts
+  std::vector<int32_t> joined_;      // the rank of each part with the next one
 };
 
 // `tokens` that are "" have no rank.
 void derive_merges(const std::vector<std::string>& tokens, BpeModel& model) {
   Ranks ranks;
+  ranks.reserve(tokens.size());
   for (size_t i = 0; i < tokens.size(); ++i) {
     if (!tokens[i].empty() && !ranks.emplace(tokens[i], static_cast<int32_t>(i)).second)
       fail(ErrorCode::kBadFormat, "the token of rank {} is there twice", i);
