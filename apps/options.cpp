@@ -47,7 +47,8 @@ int64_t parse_byte_count(const std::string& flag, const std::string& word, int64
   const double bytes = read_number(word.substr(0, end), number) ? number * unit : 0;
   if (bytes < static_cast<double>(low) || bytes > 9e18) {
     refuse(flag, word,
-           fmt::format("at least {} in bytes, such as 512MB or 4GiB", format_bytes(static_cast<double>(low))));
+           fmt::format("a number of bytes such as 512MB or 4GiB, at least {} and below 9 EB",
+                       format_bytes(static_cast<double>(low))));
   }
   return static_cast<int64_t>(bytes);
 }

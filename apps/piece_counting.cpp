@@ -45,7 +45,7 @@ Json CountingInput::source() const {
     names += fmt::format("{}\n{} {}\n", file.string(), size, changed);
   }
   Json described;
-  described["inputs"] = fmt::format("{} files, {}", files.size(), hash_hex(names));
+  described["inputs"] = fmt::format("{} files with names, sizes and times {}", files.size(), hash_hex(names));
   described["text_key"] = reader.text_key;
   described["doc_separator"] = reader.separator;
   return described;

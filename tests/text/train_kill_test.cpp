@@ -165,7 +165,8 @@ TEST_F(TrainProcess, MemoryAndOrderDoNotMatter) {
 
 TEST_F(TrainProcess, WhatCannotBeMeantIsRefusedBeforeTheWork) {
   const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
-      {{"--memory", "4XB"}, "--memory 4XB: must be at least 1.00 MB in bytes, such as 512MB or 4GiB"},
+      {{"--memory", "4XB"}, "--memory 4XB: must be a number of bytes such as 512MB or 4GiB, at least 1.00 MB"},
+      {{"--memory", "99999999999999999999"}, "--memory 99999999999999999999: must be a number of bytes"},
       {{"--memory", "1kB"}, "--memory 1kB: must be at least"},
       {{"--memory", ""}, "--memory '': must be at least"},
       {{"--limit-alphabet", "5"}, "--limit-alphabet: for --type char"},
