@@ -167,8 +167,8 @@ TEST_F(TrainProcess, WhatCannotBeMeantIsRefusedBeforeTheWork) {
   const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
       {{"--memory", "4XB"}, "--memory 4XB: must be a number of bytes such as 512MB or 4GiB, at least 1.00 MB"},
       {{"--memory", "99999999999999999999"}, "--memory 99999999999999999999: must be a number of bytes"},
-      {{"--memory", "1kB"}, "--memory 1kB: must be at least"},
-      {{"--memory", ""}, "--memory '': must be at least"},
+      {{"--memory", "1kB"}, "--memory 1kB: must be a number of bytes"},
+      {{"--memory", ""}, "--memory '': must be a number of bytes"},
       {{"--limit-alphabet", "5"}, "--limit-alphabet: for --type char"},
       {{"--type", "char", "--max-token-length", "5"}, "--max-token-length: for --type bpe"},
       {{"--resume", "--input", "-"}, "--resume: standard input"}};
