@@ -1,10 +1,12 @@
 // Shared by the tests of text: corpora, slow references that can be checked by eye, and the fixtures.
 #pragma once
 
+#include <gtest/gtest.h>
 #include <time.h>
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <map>
 #include <string>
 #include <string_view>
@@ -13,6 +15,7 @@
 
 #include "loam/base/file.h"
 #include "loam/base/json.h"
+#include "loam/base/parallel_for.h"
 #include "loam/base/philox.h"
 #include "loam/text/bpe_train.h"
 #include "loam/text/tokenizer.h"
@@ -24,6 +27,21 @@ inline double thread_seconds() {
   timespec time{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+// Tries seeds 0, 1, ..., `usual` of them; or as many as the environment variable says, on all cores. Stops at a
+// failure.
+template <class Try>
+void for_each_seed(const char* variable, uint64_t usual, Try&& try_seed) {
+  constexpr uint64_t kAtOnce = 1000;
+  const char* asked = std::getenv(variable);
+  const uint64_t seeds = asked ? std::stoull(asked) : usual;
+  const auto blocks = static_cast<int64_t>((seeds + kAtOnce - 1) / kAtOnce);
+  parallel_tasks(asked ? available_cores() : 1, blocks, [&](int64_t block, int) {
+    const uint64_t first = static_cast<uint64_t>(block) * kAtOnce;
+    for (uint64_t seed = first; seed < std::min(first + kAtOnce, seeds) && !::testing::Test::HasFailure(); ++seed)
+      try_seed(seed);
+  });
 }
 
 inline Json fixture(const std::string& name) {
