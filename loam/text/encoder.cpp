@@ -13,6 +13,22 @@ constexpr size_t kLongWithoutSpaces = 6;             // bytes: two characters of
 constexpr size_t kMostRecent = 3;                    // ids in a slot of recent_
 constexpr PieceKey kNoKey{0, uint64_t{0xFF} << 56};  // of no piece and no slot
 
+// Whether the byte begins a character of three bytes or more.
+bool is_wide(char c) { return static_cast<unsigned char>(c) >= 0xE0; }
+
+// The same of any byte, eight at a time: a byte whose three highest bits are set.
+bool has_wide_characters(std::string_view text) {
+  constexpr uint64_t kHighest = 0x8080808080808080;
+  uint64_t found = 0;
+  size_t at = 0;
+  for (; at + 8 <= text.size(); at += 8) {
+    uint64_t bytes;
+    std::memcpy(&bytes, text.data() + at, 8);
+    found |= bytes & bytes << 1 & bytes << 2;
+  }
+  return (found & kHighest) != 0 || std::any_of(text.begin() + static_cast<int64_t>(at), text.end(), is_wide);
+}
+
 // The end of the part from `position` on that no token reaches out of: at most the end of the piece.
 size_t part_end(const NeighbourSet& neighbours, std::string_view text, size_t position, size_t end) {
   do {
@@ -39,11 +55,15 @@ void Encoder::encode(std::string_view text, size_t limit, std::vector<int32_t>& 
 // Pieces that no neighbours cut further; but where some are long, each of these is cut if the model can, so that its
 // parts are found again.
 void Encoder::encode_parts(std::string_view text, std::span<const Piece> pieces, std::vector<int32_t>& ids) {
+  size_t longest = 0;
+  for (const Piece& piece : pieces) longest = std::max(longest, piece.length);
+  const size_t begin = pieces.front().begin;
+  if (longest <= kMaxKeyBytes && !has_wide_characters(text.substr(begin, pieces.back().end() - begin)))
+    return encode_whole(text, pieces, ids);
   const auto is_long = [&](const Piece& piece) {
     if (piece.length <= kLongWithoutSpaces || piece.length > kMaxKeyBytes) return piece.length > kMaxKeyBytes;
-    return static_cast<unsigned char>(text[piece.end() - 3]) >= 0xE0;  // begins a character of three bytes
+    return is_wide(text[piece.end() - 3]);
   };
-  if (std::none_of(pieces.begin(), pieces.end(), is_long)) return encode_whole(text, pieces, ids);
   parts_.clear();
   for (const Piece& piece : pieces) {
     if (is_long(piece)) {

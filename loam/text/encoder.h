@@ -33,7 +33,7 @@ class Encoder {
 
  private:
   static constexpr size_t kPiecesAtOnce = 512;              // enough that some ten of them are merged side by side
-  static constexpr int kRecentBits = 13, kMergedBits = 14;  // 256 KiB and 1 MiB: a core's caches hold the first
+  static constexpr int kRecentBits = 14, kMergedBits = 15;  // 512 KiB and 2 MiB: a core's caches hold the first
   using Indices = std::span<const uint16_t>;                // of pieces at hand
 
   void encode_parts(std::string_view text, std::span<const Piece> pieces, std::vector<int32_t>& ids);

@@ -12,7 +12,7 @@ namespace loam {
 struct StreamEncoder::State {
   static constexpr size_t kNearBytes = 256;  // in front of a cut, enough for what a character becomes there
 
-  static constexpr size_t kPartBytes = size_t{1} << 15;  // that a thread encodes before it looks for more
+  static constexpr size_t kPartBytes = size_t{1} << 14;  // that a thread encodes before it looks for more
 
   State(const Tokenizer::State& of, const SpecialPolicy& policy, size_t hold, int threads)
       : tokenizer(of), added(of.added(policy)), hold_bytes(hold), wait_until(hold) {

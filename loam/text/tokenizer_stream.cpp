@@ -168,7 +168,7 @@ StreamCounts encode_stream(const Tokenizer& tokenizer, ByteSource& source, const
   };
   StreamEncoder encoder(tokenizer, policy, kReadBytes / 16, threads);
   if (threads > 1) {
-    counts.bytes = encode_blocks(encoder, source, 2 * kReadBytes * static_cast<size_t>(threads), counted);
+    counts.bytes = encode_blocks(encoder, source, kReadBytes * static_cast<size_t>(threads), counted);
     return counts;
   }
   std::vector<char> buffer(kReadBytes);
