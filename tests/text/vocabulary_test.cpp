@@ -255,6 +255,16 @@ TEST(TiktokenFile, EqualsThePackage) {
   EXPECT_EQ(tiktoken_ranks(tokenizer), ranks);
 }
 
+// Fault 1, under a published vocabulary: as many ids as tiktoken's users report, 8 letters each.
+TEST(TiktokenFile, LongRunsOfOneCharacter) {
+  const Path path = testing::shared_path("data/tokenizers/cl100k_base.tiktoken.gz");
+  LOAM_NEED_SHARED(path);
+  const Tokenizer tokenizer = load_tiktoken(path);
+  for (const size_t length : {100'000, 200'000}) {
+    EXPECT_EQ(tokenizer.encode(std::string(length, 'a')).size(), length / 8);
+  }
+}
+
 TEST(TiktokenFile, ReadsWhatTrainingWrote) {
   const Tokenizer tokenizer(
       make_bpe_model(testing::train_on({random_text(hard_parts(), 3000, 1)}, 200), {}, Pretokenizer::gpt2()));
