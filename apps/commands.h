@@ -20,6 +20,7 @@ void add_compare_command(Command& group);
 void add_count_command(Command& group);
 void add_decode_command(Command& group);
 void add_encode_command(Command& group);
+void add_tokenizer_convert_command(Command& group);
 void add_tokenizer_train_command(Command& group);
 
 }  // namespace loam

@@ -27,6 +27,7 @@ void add_tokenizer_commands(Command& program) {
   add_decode_command(group);
   add_count_command(group);
   add_compare_command(group);
+  add_tokenizer_convert_command(group);
   auto name = std::make_shared<std::string>();
   Command c = group.add_command("info", "Facts about a tokenizer", "loam tokenizer info --tokenizer tok",
                                 [name](const CommonFlags& flags) { return info(*name, flags); });

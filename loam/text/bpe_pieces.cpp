@@ -1,6 +1,7 @@
 // Byte-level BPE on one piece.
 #include <algorithm>
 #include <array>
+#include <bitset>
 #include <unordered_map>
 
 #include "loam/base/error.h"
@@ -14,6 +15,12 @@ namespace loam {
 namespace {
 
 constexpr size_t kBlockBytes = 4096;  // with all that merging keeps for it, this stays in the cache of a core
+
+constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
+
+// No UTF-8 holds these bytes, and a vocabulary learned from text that was decoded first (GPT-NeoX, OLMo) has no tokens
+// for them.
+bool is_never_in_utf8(int byte) { return byte == 0xC0 || byte == 0xC1 || byte >= 0xF5; }
 
 void check_bpe(const BpeModel& model) {
   const int64_t size = static_cast<int64_t>(model.tokens.size());
@@ -63,6 +70,13 @@ class BpePieces final : public PieceModel {
   void split(std::string_view piece, std::vector<int32_t>& symbols) const {
     for (const char c : piece) symbols.push_back(byte_pairs_.ids[static_cast<unsigned char>(c)]);
   }
+  // Whether the piece has a byte without a token: each of these is encoded as U+FFFD.
+  bool lacks(std::string_view piece) const {
+    return lacks_bytes_ &&
+           std::any_of(piece.begin(), piece.end(), [&](char c) { return lacking_[static_cast<unsigned char>(c)]; });
+  }
+  // The text that is encoded instead; and, unless `from` is null, the place that each byte of it comes from.
+  std::string replaced(std::string_view piece, std::vector<uint32_t>* from) const;
   // The length of the front of a piece, a few thousand bytes where that can be, that no merge ever joins with the rest.
   size_t block_length(std::string_view piece) const {
     size_t length = std::min(kBlockBytes, piece.size());
@@ -76,6 +90,7 @@ class BpePieces final : public PieceModel {
   void find_words(const BpeModel& model, const std::vector<bool>& special);
 
   BytePairs byte_pairs_;
+  std::bitset<256> lacking_;
   MergeCuts cuts_;
   MergeTable merges_;
   std::vector<std::string> tokens_;
@@ -89,11 +104,14 @@ class BpeEncoder final : public PieceEncoder {
 
   void encode_all(std::span<const std::string_view> pieces, std::vector<int32_t>& ids,
                   std::vector<size_t>& ends) override {
-    if (!model_.words().is_complete()) return PieceEncoder::encode_all(pieces, ids, ends);
+    const auto lacks = [&](std::string_view piece) { return model_.lacks(piece); };
+    if (!model_.words().is_complete() || std::any_of(pieces.begin(), pieces.end(), lacks))
+      return PieceEncoder::encode_all(pieces, ids, ends);
     lanes_.merge(pieces, model_.byte_pairs(), ids, ends);
   }
 
   void encode(std::string_view piece, std::vector<int32_t>& ids, std::vector<uint32_t>* lengths) override {
+    if (model_.lacks(piece)) return encode_replaced(piece, ids, lengths);
     const size_t first = ids.size();
     // Shorter pieces that are a token are in words(), where the caller has looked unless it wants lengths.
     const bool may_be_token = lengths || piece.size() > kMaxKeyBytes || !model_.words().is_complete();
@@ -113,6 +131,18 @@ class BpeEncoder final : public PieceEncoder {
   }
 
  private:
+  void encode_replaced(std::string_view piece, std::vector<int32_t>& ids, std::vector<uint32_t>* lengths) {
+    std::vector<uint32_t> from, of_replaced;
+    const std::string text = model_.replaced(piece, lengths ? &from : nullptr);
+    encode(text, ids, lengths ? &of_replaced : nullptr);
+    size_t at = 0;
+    for (const uint32_t length : of_replaced) {
+      const uint32_t begin = from[at];
+      at += length;
+      lengths->push_back(from[at] - begin);
+    }
+  }
+
   const BpePieces& model_;
   Merger merger_;
   MergeLanes lanes_;
@@ -142,8 +172,23 @@ void BpePieces::find_byte_ids(const BpeModel& model, const std::vector<bool>& sp
     if (byte_id < 0 && !special[id]) byte_id = static_cast<int32_t>(id);
   }
   for (int byte = 0; byte < 256; ++byte) {
-    if (byte_ids[byte] < 0) fail(ErrorCode::kBadFormat, "tokenizer: no token for the byte 0x{:02X}", byte);
+    if (byte_ids[byte] >= 0) continue;
+    if (!is_never_in_utf8(byte)) fail(ErrorCode::kBadFormat, "tokenizer: no token for the byte 0x{:02X}", byte);
+    byte_ids[byte] = byte_ids[static_cast<unsigned char>(kReplacement[0])];  // of any: pieces that lack() are replaced
+    lacking_.set(static_cast<size_t>(byte));
   }
+  lacks_bytes_ = lacking_.any();
+}
+
+std::string BpePieces::replaced(std::string_view piece, std::vector<uint32_t>* from) const {
+  std::string text;
+  for (size_t i = 0; i < piece.size(); ++i) {
+    const std::string_view byte = piece.substr(i, 1);
+    text += lacks(byte) ? kReplacement : byte;
+    if (from) from->resize(text.size(), static_cast<uint32_t>(i));
+  }
+  if (from) from->push_back(static_cast<uint32_t>(piece.size()));
+  return text;
 }
 
 void BpePieces::find_words(const BpeModel& model, const std::vector<bool>& special) {
@@ -159,7 +204,7 @@ void BpePieces::find_words(const BpeModel& model, const std::vector<bool>& speci
     const auto id = static_cast<int32_t>(i);
     const auto found = whole.find(token);
     const bool is_whole = found != whole.end() && found->second == id;
-    if (token.empty() || (token.size() > kMaxKeyBytes && !is_whole)) continue;
+    if (token.empty() || lacks(token) || (token.size() > kMaxKeyBytes && !is_whole)) continue;
     symbols.clear();
     split(token, symbols);
     merger.merge(symbols);
@@ -175,7 +220,7 @@ void BpePieces::find_words(const BpeModel& model, const std::vector<bool>& speci
 void BpePieces::cut(std::string_view text, Piece piece, std::vector<Piece>& parts) const {
   const std::string_view all = text.substr(piece.begin, piece.length);
   const size_t before = parts.size();
-  if (unmade(all) >= 0) return parts.push_back(piece);
+  if (unmade(all) >= 0 || lacks(all)) return parts.push_back(piece);
   for (size_t from = 0; from < all.size();) {
     const size_t to = cuts_.next_cut(all, from);
     if (unmade(all.substr(from, to - from)) >= 0) {

@@ -227,7 +227,7 @@ bool Tokenizer::lossless() const {
   if (!rules.normalizer.empty() || std::any_of(splits.begin(), splits.end(), drops)) return false;
   if (rules.space.words) return false;
   if (prefixed && (rules.space.unless_space || !rules.decode.drop_first_space)) return false;
-  return bpe() || (spm() && spm()->first_byte_id >= 0);
+  return (bpe() && !state_->pieces->lacks_bytes()) || (spm() && spm()->first_byte_id >= 0);
 }
 
 std::vector<int32_t> Tokenizer::encode(std::string_view text, const SpecialPolicy& policy) const {

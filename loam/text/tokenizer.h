@@ -45,8 +45,8 @@ struct Encoding {
 // Thread safety: all const members may be called from any thread.
 class Tokenizer {
  public:
-  // Error{kBadFormat} if the parts of the model contradict each other: ids out of range, a byte without token, a merge
-  // that does not make its token, ...
+  // Error{kBadFormat} if the parts of the model contradict each other: ids out of range, a byte of UTF-8 without
+  // token, a merge that does not make its token, ...
   explicit Tokenizer(TokenizerModel model);
   ~Tokenizer();
   Tokenizer(Tokenizer&&) noexcept;
@@ -59,7 +59,7 @@ class Tokenizer {
   const BpeModel* bpe() const;  // null for another kind
   const SpmModel* spm() const;
   // decode(encode(x)) == x for every x without control tokens. A SentencePiece model with byte tokens is, WordPiece is
-  // not.
+  // not; nor byte-level BPE that has no tokens for bytes which are in no UTF-8: these become U+FFFD.
   bool lossless() const;
 
   // Any bytes are accepted. Special tokens that `policy` allows match first, the longest one at a place. Time is linear

@@ -1,4 +1,5 @@
 """Text to tokenizer to token shards to a trained model that writes: every output is what it must be."""
+import base64
 import json
 import math
 import signal
@@ -35,6 +36,7 @@ class Pipeline(ProgramTest):
         summary = self.train(20, None, "--sample-every", "10")
         self.assertEqual((summary["steps"], summary["interrupted"]), (20, False))
         self.check_tokenizer()
+        self.check_conversion()
         self.check_kinds()
         self.check_data()
         self.check_run(summary)
@@ -64,6 +66,24 @@ class Pipeline(ProgramTest):
                                        stdin=b"<|endoftext|>").split(), [str(VOCABULARY - 1).encode()])
         decoded = self.json_of("tokenizer", "decode", "--tokenizer", self.tokenizer, stdin=b"104 105")
         self.assertEqual((decoded["tokens"], decoded["bytes"], decoded["text"]), (2, 2, "hi"))
+
+    def check_conversion(self):
+        """Ranks of tiktoken, which come back as the same tokens; and the pair of GPT-2 from tokenizer.json."""
+        ranks = self.root / "own.tiktoken"
+        convert = ["tokenizer", "convert", "--tokenizer", self.tokenizer, "--out"]
+        self.succeeds(*convert, ranks)
+        lines = [line.split(" ") for line in ranks.read_text().splitlines()]
+        self.assertEqual([int(rank) for _, rank in lines], list(range(VOCABULARY - 1)))
+        self.assertEqual([base64.b64decode(token) for token, _ in lines[:256]], [bytes([byte]) for byte in range(256)])
+        self.assertEqual(self.json_of(*convert, self.root / "copy")["vocab_size"], VOCABULARY)
+        for name in ["tokenizer.json", "vocab.json", "merges.txt"]:
+            self.assertEqual((self.root / "copy" / name).read_bytes(), (self.tokenizer / name).read_bytes())
+        before = ranks.read_bytes()
+        self.fails(1, *convert, ranks, says=["--force"])
+        self.fails(1, *convert, self.root / "copy", says=["--force"])
+        self.fails(1, *convert, self.root, "--force", says=[])
+        self.assertEqual(ranks.read_bytes(), before)
+        self.succeeds(*convert, ranks, "--force")
 
     def check_kinds(self):
         text = self.root / "kinds.txt"

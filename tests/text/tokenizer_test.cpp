@@ -149,6 +149,41 @@ TEST(Tokenizer, AnyBytesComeBack) {
   EXPECT_EQ(tokenizer.encode(""), Ids{});
 }
 
+// As the vocabulary of GPT-NeoX and OLMo, which has no tokens for bytes that are in no UTF-8.
+TEST(Tokenizer, BytesWithoutTokensBecomeReplacementCharacters) {
+  const auto is_never = [](char c) { return c == '\xc0' || c == '\xc1' || static_cast<unsigned char>(c) >= 0xF5; };
+  std::vector<std::string> parts = hard_parts();
+  std::erase_if(parts, [&](const std::string& part) { return std::any_of(part.begin(), part.end(), is_never); });
+  parts.insert(parts.end(), {"\uFFFD", "\uFFFD\uFFFD", "\u4f60"});
+  BpeModel model = make_bpe_model(train_on({random_text(parts, 3000, 1)}, 300), {"<|end|>"}, Pretokenizer::gpt2());
+  const Tokenizer whole(model);
+  EXPECT_TRUE(whole.lossless());
+  for (size_t byte = 0; byte < 256; ++byte) {
+    if (is_never(static_cast<char>(byte))) model.tokens[byte].clear();
+  }
+  parts.insert(parts.end(), {"\xff", "\xf5", "\xc0", "\xc1"});
+  const Tokenizer tokenizer(model);
+  EXPECT_FALSE(tokenizer.lossless());
+  for (uint64_t seed = 0; seed < 500; ++seed) {
+    const std::string text = random_text(parts, static_cast<int>(seed % 60), seed);
+    std::string replaced;
+    for (const char c : text) replaced += is_never(c) ? "\uFFFD" : std::string(1, c);
+    const Ids ids = tokenizer.encode(text);
+    ASSERT_EQ(ids, whole.encode(replaced)) << seed;
+    EXPECT_EQ(tokenizer.decode(ids), replaced);
+    const Encoding encoding = tokenizer.encode_with_ranges(text);
+    EXPECT_EQ(encoding.ids, ids);
+    size_t at = 0;
+    for (const TextRange& range : encoding.ranges) {
+      EXPECT_EQ(range.begin, at);
+      at = range.end;
+    }
+    EXPECT_EQ(at, text.size());
+  }
+  model.tokens[0x7F].clear();
+  EXPECT_LOAM_ERROR(Tokenizer(model), ErrorCode::kBadFormat, "no token for the byte 0x7F");
+}
+
 // Raw bytes that are not UTF-8 (fault 2 of its kind: surrogates, stray and cut sequences): no error, no byte lost, and
 // the pieces beside them as without.
 TEST(Tokenizer, InvalidUtf8LeavesItsNeighboursAlone) {
