@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "loam/base/error.h"
+#include "loam/base/log.h"
 #include "loam/text/merge_cuts.h"
 #include "loam/text/merge_lanes.h"
 #include "loam/text/merge_table.h"
@@ -18,9 +19,10 @@ constexpr size_t kBlockBytes = 4096;  // with all that merging keeps for it, thi
 
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
 
-// No UTF-8 holds these bytes, and a vocabulary learned from text that was decoded first (GPT-NeoX, OLMo) has no tokens
-// for them.
+// A vocabulary has no tokens for bytes that its corpus did not hold: those that are in no UTF-8 (GPT-NeoX, OLMo), some
+// control characters (Falcon), the first byte of planes that are not in use (StarCoder).
 bool is_never_in_utf8(int byte) { return byte == 0xC0 || byte == 0xC1 || byte >= 0xF5; }
+bool is_printable_ascii(int byte) { return byte >= ' ' && byte <= '~'; }
 
 void check_bpe(const BpeModel& model) {
   const int64_t size = static_cast<int64_t>(model.tokens.size());
@@ -70,7 +72,8 @@ class BpePieces final : public PieceModel {
   void split(std::string_view piece, std::vector<int32_t>& symbols) const {
     for (const char c : piece) symbols.push_back(byte_pairs_.ids[static_cast<unsigned char>(c)]);
   }
-  // Whether the piece has a byte without a token: each of these is encoded as U+FFFD.
+  // Whether the piece has a byte without a token. As in Hugging Face's library it is left out; but what is in no UTF-8,
+  // and does not come so far there, becomes U+FFFD.
   bool lacks(std::string_view piece) const {
     return lacks_bytes_ &&
            std::any_of(piece.begin(), piece.end(), [&](char c) { return lacking_[static_cast<unsigned char>(c)]; });
@@ -134,10 +137,10 @@ class BpeEncoder final : public PieceEncoder {
   void encode_replaced(std::string_view piece, std::vector<int32_t>& ids, std::vector<uint32_t>* lengths) {
     std::vector<uint32_t> from, of_replaced;
     const std::string text = model_.replaced(piece, lengths ? &from : nullptr);
-    encode(text, ids, lengths ? &of_replaced : nullptr);
+    if (!text.empty()) encode(text, ids, lengths ? &of_replaced : nullptr);
     size_t at = 0;
     for (const uint32_t length : of_replaced) {
-      const uint32_t begin = from[at];
+      const uint32_t begin = at == 0 ? 0 : from[at];  // what was left out belongs to the token before it
       at += length;
       lengths->push_back(from[at] - begin);
     }
@@ -171,20 +174,29 @@ void BpePieces::find_byte_ids(const BpeModel& model, const std::vector<bool>& sp
     int32_t& byte_id = byte_ids[static_cast<unsigned char>(model.tokens[id][0])];
     if (byte_id < 0 && !special[id]) byte_id = static_cast<int32_t>(id);
   }
+  std::string left_out;
   for (int byte = 0; byte < 256; ++byte) {
     if (byte_ids[byte] >= 0) continue;
-    if (!is_never_in_utf8(byte)) fail(ErrorCode::kBadFormat, "tokenizer: no token for the byte 0x{:02X}", byte);
-    byte_ids[byte] = byte_ids[static_cast<unsigned char>(kReplacement[0])];  // of any: pieces that lack() are replaced
+    if (is_printable_ascii(byte)) fail(ErrorCode::kBadFormat, "tokenizer: no token for the byte 0x{:02X}", byte);
+    byte_ids[byte] = byte_ids[' '];  // of any token: what lacks() is not looked up
     lacking_.set(static_cast<size_t>(byte));
+    if (!is_never_in_utf8(byte)) left_out += fmt::format(" 0x{:02X}", byte);
   }
+  if (!left_out.empty())
+    log_warn("tokenizer: no tokens for the bytes{}: they are left out of what is encoded", left_out);
   lacks_bytes_ = lacking_.any();
 }
 
 std::string BpePieces::replaced(std::string_view piece, std::vector<uint32_t>* from) const {
+  const std::string_view replacement = lacks(kReplacement) ? "" : kReplacement;
   std::string text;
   for (size_t i = 0; i < piece.size(); ++i) {
-    const std::string_view byte = piece.substr(i, 1);
-    text += lacks(byte) ? kReplacement : byte;
+    const auto byte = static_cast<unsigned char>(piece[i]);
+    if (!lacking_[byte]) {
+      text += piece[i];
+    } else if (is_never_in_utf8(byte)) {
+      text += replacement;
+    }
     if (from) from->resize(text.size(), static_cast<uint32_t>(i));
   }
   if (from) from->push_back(static_cast<uint32_t>(piece.size()));

@@ -91,7 +91,7 @@ void BpeTrainer::State::add(const std::vector<std::string_view>& texts, int64_t 
   for (const std::string_view text : texts) {
     bytes += static_cast<int64_t>(text.size());
     for (size_t from = 0; from < text.size();) {
-      const SpecialMatcher::Found found = matcher.find(text, from);
+      const SpecialMatcher::Found found = matcher.find(text, from, from);
       append_chunks(options.pretokenizer, text.substr(from, found.position - from), chunks);
       from = found.position + found.length;
     }

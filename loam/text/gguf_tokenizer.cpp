@@ -2,6 +2,7 @@
 // are missing are its own.
 #include <algorithm>
 #include <limits>
+#include <unordered_map>
 
 #include "loam/base/gguf.h"
 #include "loam/base/utf8.h"
@@ -157,6 +158,28 @@ Tokenizer read_sentencepiece_bpe(const GgufVocab& vocab) {
   return make_tokenizer(std::move(model), vocab.source());
 }
 
+// BPE of characters by a list of merges, bytes for what is no token (Gemma 4).
+Tokenizer read_character_bpe(const GgufVocab& vocab) {
+  SpmModel model;
+  take_tokens(vocab, false, model);
+  model.scores.resize(model.tokens.size());
+  model.unknown_id = vocab.id("unknown_token_id", -1);
+  model.bos_id = vocab.id("bos_token_id", -1);
+  model.eos_id = vocab.id("eos_token_id", -1);
+  std::unordered_map<std::string_view, int32_t> ids;
+  for (size_t i = 0; i < vocab.tokens.size(); ++i) ids.emplace(vocab.tokens[i], static_cast<int32_t>(i));
+  for (const std::string& merge : vocab.texts("merges")) {
+    const auto [left, right] = split_merge(merge, vocab.source());
+    if (!ids.contains(left) || !ids.contains(right) || !ids.contains(left + right))
+      vocab.refuse("the merge of \"" + left + "\" and \"" + right + "\" is not one of tokens");
+    model.merges.emplace_back(ids.at(left), ids.at(right));
+    model.merge_ids.push_back(ids.at(left + right));
+  }
+  model.lists_merges = true;
+  model.frame = frame_of(vocab, true, false, model.bos_id, model.eos_id);
+  return make_tokenizer(std::move(model), vocab.source());
+}
+
 Tokenizer read_unigram(const GgufVocab& vocab) {
   UnigramModel model;
   take_tokens(vocab, false, model);
@@ -210,10 +233,11 @@ Tokenizer load_gguf_tokenizer(const Path& path) {
   const std::string& kind = file.at<std::string>("tokenizer.ggml.model");
   const GgufVocab vocab(file);
   if (kind == "gpt2") return read_byte_level(vocab);
+  if (kind == "gemma4") return read_character_bpe(vocab);
   if (kind == "llama") return read_sentencepiece_bpe(vocab);
   if (kind == "t5") return read_unigram(vocab);
   if (kind == "bert") return read_word_piece(vocab);
-  vocab.refuse(fmt::format("the tokenizer model \"{}\" is not supported, only gpt2, llama, t5 and bert",
+  vocab.refuse(fmt::format("the tokenizer model \"{}\" is not supported, only gpt2, gemma4, llama, t5 and bert",
                            printable(kind, false, 64)));
 }
 

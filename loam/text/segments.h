@@ -20,27 +20,31 @@ class SegmentReader {
 
   bool next(Segment& segment) {
     if (!searched_) {
-      if (at_ == text_.size()) return false;
-      found_ = matcher_.find(text_, at_);
+      if (at_ == text_.size() && search_ == text_.size()) return false;
+      found_ = matcher_.find(text_, search_, at_);
+      if (found_.length == 0 && at_ == text_.size()) return false;
       searched_ = true;
       if (found_.position > at_) {
         segment = {{at_, found_.position}};
         at_ = found_.position;
         searched_ = found_.length > 0;
+        if (!searched_) search_ = text_.size();
         return true;
       }
     }
     searched_ = false;
     segment = {{found_.position, found_.position + found_.length}, found_.id};
     at_ = segment.range.end;
+    search_ = found_.behind;
     return true;
   }
 
  private:
   const SpecialMatcher& matcher_;
   std::string_view text_;
-  size_t at_ = 0;
-  SpecialMatcher::Found found_{0, 0, -1};
+  size_t at_ = 0;      // what has been handed out
+  size_t search_ = 0;  // where the next token is looked for; before at_ where the last one took white space
+  SpecialMatcher::Found found_{0, 0, -1, 0};
   bool searched_ = false;
 };
 

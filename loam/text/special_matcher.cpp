@@ -33,8 +33,8 @@ SpecialMatcher::SpecialMatcher(std::vector<SpecialToken> specials) : specials_(s
   }
 }
 
-SpecialMatcher::Found SpecialMatcher::find(std::string_view text, size_t from, bool may_continue) const {
-  const Found none{text.size(), 0, -1};
+SpecialMatcher::Found SpecialMatcher::find(std::string_view text, size_t from, size_t free, bool may_continue) const {
+  const Found none{text.size(), 0, -1, text.size()};
   if (specials_.empty()) return none;
   for (size_t position = from; position < text.size(); ++position) {
     if (only_start_ >= 0) {
@@ -44,14 +44,19 @@ SpecialMatcher::Found SpecialMatcher::find(std::string_view text, size_t from, b
     } else if (!starts_[static_cast<unsigned char>(text[position])]) {
       continue;
     }
-    Match match = longest(text, position, may_continue);
-    if (match.open) return {position, 0, -1};
+    const Match match = longest(text, position, may_continue);
+    if (match.open) return {position, 0, -1, position};
     if (!match.token) continue;
-    size_t begin = position, end = position + match.token->text.size();
-    while (match.token->lstrip && begin > from && is_space(text, char_before(text, begin)))
+    const size_t behind = position + match.token->text.size();
+    if (match.token->single_word && !stands_alone(text, position, behind)) {
+      position = behind - 1;
+      continue;
+    }
+    size_t begin = position, end = behind;
+    while (match.token->lstrip && begin > free && is_space(text, char_before(text, begin)))
       begin = char_before(text, begin);
     while (match.token->rstrip && end < text.size() && is_space(text, end)) end += read_char(text, end).length;
-    return {begin, end - begin, match.token->id};
+    return {begin, end - begin, match.token->id, behind};
   }
   return none;
 }
@@ -71,8 +76,7 @@ SpecialMatcher::Match SpecialMatcher::longest(std::string_view text, size_t posi
   size_t low = 0, high = specials_.size();
   for (size_t depth = 0; low < high; ++depth) {
     if (specials_[low].text.size() == depth) {
-      const SpecialToken& token = specials_[low];
-      if (!token.single_word || stands_alone(text, position, position + depth)) best.token = &token;
+      best.token = &specials_[low];
       while (low < high && specials_[low].text.size() == depth) ++low;
       if (low == high) break;
     }

@@ -1,4 +1,6 @@
-// Finding added tokens in text: the leftmost, and of those that start at one place the longest.
+// Finding added tokens in text: the leftmost, and of those that start at one place the longest. As in Hugging Face's
+// library, one that must stand alone and does not is passed over whole, and the search goes on behind the text of a
+// token, whatever white space it takes.
 #pragma once
 
 #include <array>
@@ -21,10 +23,12 @@ class SpecialMatcher {
     size_t position;  // text.size() if there is none
     size_t length;    // with white space that belongs to it; 0 if the text ends inside what may become a token
     int32_t id;
+    size_t behind;  // where its text ends, without white space
   };
-  // The first token from `from` on. With `may_continue` the text is the front of a longer one, so a place where more
-  // bytes could change the answer is reported with length 0; not for a matcher that looks_around().
-  Found find(std::string_view text, size_t from, bool may_continue = false) const;
+  // The first token from `from` on, which takes no white space in front of `free`. With `may_continue` the text is the
+  // front of a longer one, so a place where more bytes could change the answer is reported with length 0; not for a
+  // matcher that looks_around().
+  Found find(std::string_view text, size_t from, size_t free, bool may_continue = false) const;
 
   bool empty() const { return specials_.empty(); }
   // Some token depends on the characters beside it (single_word, lstrip, rstrip).
@@ -32,7 +36,7 @@ class SpecialMatcher {
 
  private:
   struct Match {
-    const SpecialToken* token = nullptr;  // the longest; null if there is none
+    const SpecialToken* token = nullptr;  // null if there is none
     bool open = false;                    // more text may make a longer one
   };
   Match longest(std::string_view text, size_t position, bool may_continue) const;

@@ -24,6 +24,8 @@ struct StreamEncoder::State {
       // White space behind a token may belong to it, or stand where a space is put in front.
       inside_added.add_token(s.text);
       for (const char c : {' ', '\n'}) inside_added.add(s.text.back(), c);
+      // One that stands alone needs to see what is in front of it.
+      for (int left = 0; s.single_word && left < 256; ++left) inside_added.add(static_cast<char>(left), s.text.front());
     }
   }
 
@@ -59,9 +61,9 @@ size_t StreamEncoder::State::consume(std::string_view text, bool final, std::vec
 size_t StreamEncoder::State::consume_parts(std::string_view text, bool final, const IdSink& sink,
                                            const std::function<void()>& meanwhile) {
   std::vector<size_t> cuts{0};
-  for (size_t from = 0; from < text.size(); from += kPartBytes) {
+  for (size_t from = 0; from < text.size(); from += kPartBytes) {  // where none is found, no place is tried twice
     const size_t to = std::min(from + kPartBytes, text.size());
-    const size_t cut = final && to == text.size() ? to : last_cut(text, cuts.back(), to);
+    const size_t cut = final && to == text.size() ? to : last_cut(text, std::max(from, cuts.back()), to);
     if (cut > 0) cuts.push_back(cut);
   }
   const size_t parts = cuts.size() - 1;
@@ -117,7 +119,7 @@ bool StreamEncoder::State::is_cut(std::string_view text, size_t cut) const {
 size_t StreamEncoder::State::consume_plain(std::string_view text, bool final, std::vector<int32_t>& out) {
   size_t from = 0;
   while (from < text.size()) {
-    const SpecialMatcher::Found found = added.given.find(text, from, !final);
+    const SpecialMatcher::Found found = added.given.find(text, from, from, !final);
     const std::string_view segment = text.substr(from, found.position - from);
     const bool ends = final || found.length > 0;
     const size_t limit = ends ? segment.size() : tokenizer.rules->pretokenizer.stable_prefix(segment);

@@ -32,6 +32,7 @@ constexpr NamedEncoding kEncodings[] = {
     {"r50k_base", "gpt2", 50256},       {"gpt2", "gpt2", 50256},           {"p50k_base", "gpt2", 50280},
     {"p50k_edit", "gpt2", 50280},       {"cl100k_base", "cl100k", 100256}, {"o200k_base", "o200k", 199998},
     {"o200k_harmony", "o200k", 199998}, {"llama3", "llama3", 128000},      {"qwen", "qwen2", 151643},
+    {"llama4", "o200k", 200000},        {"qwen3.5", "qwen35", 248044},
 };
 
 using Specials = std::vector<SpecialToken>;
@@ -43,14 +44,17 @@ void add_numbered(Specials& specials, std::string_view name, int32_t first_numbe
   }
 }
 
+void add_next(Specials& specials, std::initializer_list<const char*> texts) {
+  for (const char* text : texts) specials.push_back({text, specials.back().id + 1});
+}
+
 Specials harmony_specials() {
   Specials specials{{"<|startoftext|>", 199998}, {"<|endoftext|>", 199999}};
   add_numbered(specials, "reserved", 200000, 2);
   specials.push_back({"<|return|>", 200002});
   specials.push_back({"<|constrain|>", 200003});
   add_numbered(specials, "reserved", 200004, 1);
-  for (const char* text : {"<|channel|>", "<|start|>", "<|end|>", "<|message|>"})
-    specials.push_back({text, specials.back().id + 1});
+  add_next(specials, {"<|channel|>", "<|start|>", "<|end|>", "<|message|>"});
   add_numbered(specials, "reserved", 200009, 3);
   specials.push_back({"<|call|>", 200012});
   add_numbered(specials, "reserved", 200013, 5);
@@ -71,6 +75,39 @@ Specials llama3_specials() {
   return specials;
 }
 
+// Meta's for Llama 4: 2048 in all.
+Specials llama4_specials() {
+  Specials specials{{"<|begin_of_text|>", 200000}};
+  add_next(specials, {"<|end_of_text|>", "<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>", "<|header_start|>",
+                      "<|header_end|>", "<|eom|>", "<|eot|>", "<|step|>"});
+  add_numbered(specials, "text_post_train_reserved_special_token", 0, 6);
+  add_next(specials, {"<|python_start|>", "<|python_end|>", "<|finetune_right_pad|>"});
+  add_numbered(specials, "text_post_train_reserved_special_token", 8, 61);
+  add_next(specials, {"<|image_start|>", "<|image_end|>"});
+  add_numbered(specials, "vision_reserved_special_token", 0, 2);
+  add_next(specials, {"<|tile_x_separator|>", "<|tile_y_separator|>"});
+  add_numbered(specials, "vision_reserved_special_token", 2, 4);
+  add_next(specials, {"<|image|>", "<|vision_reserved_special_token_6|>", "<|patch|>"});
+  add_numbered(specials, "vision_reserved_special_token", 7, 1041);
+  add_numbered(specials, "reasoning_reserved_special_token", 0, 8);
+  add_next(specials, {"<|reasoning_thinking_start|>", "<|reasoning_thinking_end|>"});
+  add_numbered(specials, "reserved_special_token", 0, static_cast<int32_t>(2048 - specials.size()));
+  return specials;
+}
+
+Specials qwen35_specials() {
+  Specials specials{{"<|endoftext|>", 248044}};
+  add_next(specials, {"<|im_start|>",     "<|im_end|>",      "<|object_ref_start|>",  "<|object_ref_end|>",
+                      "<|box_start|>",    "<|box_end|>",     "<|quad_start|>",        "<|quad_end|>",
+                      "<|vision_start|>", "<|vision_end|>",  "<|vision_pad|>",        "<|image_pad|>",
+                      "<|video_pad|>",    "<tool_call>",     "</tool_call>",          "<|fim_prefix|>",
+                      "<|fim_middle|>",   "<|fim_suffix|>",  "<|fim_pad|>",           "<|repo_name|>",
+                      "<|file_sep|>",     "<tool_response>", "</tool_response>",      "<think>",
+                      "</think>",         "<|audio_start|>", "<|audio_end|>",         "<tts_pad>",
+                      "<tts_text_bos>",   "<tts_text_eod>",  "<tts_text_bos_single>", "<|audio_pad|>"});
+  return specials;
+}
+
 Specials specials_of(std::string_view encoding) {
   if (encoding == "p50k_edit")
     return {{"<|endoftext|>", 50256}, {"<|fim_prefix|>", 50281}, {"<|fim_middle|>", 50282}, {"<|fim_suffix|>", 50283}};
@@ -83,6 +120,8 @@ Specials specials_of(std::string_view encoding) {
   if (encoding == "o200k_base") return {{"<|endoftext|>", 199999}, {"<|endofprompt|>", 200018}};
   if (encoding == "o200k_harmony") return harmony_specials();
   if (encoding == "llama3") return llama3_specials();
+  if (encoding == "llama4") return llama4_specials();
+  if (encoding == "qwen3.5") return qwen35_specials();
   if (encoding == "qwen") {
     Specials specials{{"<|endoftext|>", 151643}, {"<|im_start|>", 151644}, {"<|im_end|>", 151645}};
     add_numbered(specials, "extra", 0, 205);
@@ -226,7 +265,7 @@ Tokenizer load_tiktoken(const Path& path, std::string_view encoding) {
   BpeModel model;
   model.pretokenizer = parse_pretokenizer(found.pretokenizer);
   model.ignore_merges = true;
-  if (found.name == "qwen") model.normalizer = Normalizer({normal::UnicodeForm{}});
+  if (found.name.starts_with("qwen")) model.normalizer = Normalizer({normal::UnicodeForm{}});
   try {
     derive_merges(tokens, model);
   } catch (const Error& error) {
@@ -242,7 +281,7 @@ Tokenizer load_tiktoken(const Path& path, std::string_view encoding) {
     model.tokens[id] = special.text;
     model.specials.push_back(special);
   }
-  if (found.name == "llama3") model.frame = begins_with(128000);
+  if (found.name == "llama3" || found.name == "llama4") model.frame = begins_with(model.specials[0].id);
   return make_tokenizer(std::move(model), source);
 }
 

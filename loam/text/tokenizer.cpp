@@ -269,7 +269,7 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, std::span<const Te
     before_end = end;
     const std::string_view range = text.substr(0, end);
     for (size_t at = begin; at < end;) {
-      const SpecialMatcher::Found found = state_->control_only.find(range, at);
+      const SpecialMatcher::Found found = state_->control_only.find(range, at, at);
       if (found.length == 0) break;
       at = found.position + found.length;
       encode_until(found.position);

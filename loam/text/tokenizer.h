@@ -45,8 +45,8 @@ struct Encoding {
 // Thread safety: all const members may be called from any thread.
 class Tokenizer {
  public:
-  // Error{kBadFormat} if the parts of the model contradict each other: ids out of range, a byte of UTF-8 without
-  // token, a merge that does not make its token, ...
+  // Error{kBadFormat} if the parts of the model contradict each other: ids out of range, no token for a printable
+  // character of ASCII, a merge that does not make its token, ...
   explicit Tokenizer(TokenizerModel model);
   ~Tokenizer();
   Tokenizer(Tokenizer&&) noexcept;
@@ -59,7 +59,8 @@ class Tokenizer {
   const BpeModel* bpe() const;  // null for another kind
   const SpmModel* spm() const;
   // decode(encode(x)) == x for every x without control tokens. A SentencePiece model with byte tokens is, WordPiece is
-  // not; nor byte-level BPE that has no tokens for bytes which are in no UTF-8: these become U+FFFD.
+  // not; nor byte-level BPE without tokens for some bytes: those that are in no UTF-8 become U+FFFD, others are left
+  // out.
   bool lossless() const;
 
   // Any bytes are accepted. Special tokens that `policy` allows match first, the longest one at a place. Time is linear

@@ -127,7 +127,9 @@ Tokenizer load_tokenizer(const Path& path) {
   if (path.extension() == ".bin") return load_llama2c_tokenizer(path);
   if (path.extension() == ".gguf") return load_gguf_tokenizer(path);
   if (path.extension() == ".tiktoken") return load_tiktoken(path);
-  if (path.extension() == ".model") return holds_ranks(path) ? load_tiktoken(path) : load_sentencepiece(path);
+  // Mistral's names go on: tokenizer.model.v3
+  if (path.extension() == ".model" || path.stem().extension() == ".model")
+    return holds_ranks(path) ? load_tiktoken(path) : load_sentencepiece(path);
   return parse_tokenizer_json(read_file(path, kMaxFileBytes), path.string());
 }
 

@@ -11,9 +11,10 @@
 namespace loam {
 
 // `path` is a tokenizer.json, a directory that holds one (or a tokenizer.model, or the GPT-2 pair), a vocab.json with
-// merges.txt beside it, or, by its ending, a .tiktoken, .model, .gguf or llama2.c's .bin. Error{kNotFound} without such
-// a file; Error{kBadFormat} for anything that would change ids and is not supported: never guessed. What a
-// tokenizer.json says of truncation and padding belongs to a batch, not to ids, and is not taken over.
+// merges.txt beside it, or, by its ending, a .tiktoken, .model (or .model.v3), .gguf or llama2.c's .bin.
+// Error{kNotFound} without such a file; Error{kBadFormat} for anything that would change ids and is not supported:
+// never guessed. What a tokenizer.json says of truncation and padding belongs to a batch, not to ids, and is not taken
+// over.
 Tokenizer load_tokenizer(const Path& path);
 
 // Writes tokenizer.json, vocab.json and merges.txt into an existing directory. Hugging Face tokenizers reads the first
@@ -39,15 +40,16 @@ Tokenizer parse_sentencepiece(std::string_view bytes, std::string_view source);
 
 // tiktoken's file of ranks: lines of a token in base64 and its rank; merges follow from the ranks. `encoding` gives the
 // pattern and the special tokens: "gpt2", "r50k_base", "p50k_base", "p50k_edit", "cl100k_base", "o200k_base",
-// "o200k_harmony", "llama3", "qwen"; "" takes it from the file's name, or else from the number of ranks.
-// Error{kInvalidArgument} that lists them for another name, or where neither decides.
+// "o200k_harmony", "llama3", "llama4", "qwen", "qwen3.5"; "" takes it from the file's name, or else from the number of
+// ranks. Error{kInvalidArgument} that lists them for another name, or where neither decides.
 Tokenizer load_tiktoken(const Path& path, std::string_view encoding = "");
 // Ranks of the tokens that are not special. Error{kInvalidArgument} unless the tokenizer is byte-level BPE whose merges
 // follow from the order of its ids.
 std::string tiktoken_ranks(const Tokenizer& tokenizer);
 
 // The tokenizer in the metadata of a GGUF file (ggml's docs/gguf.md): the models "gpt2" (byte-level BPE, its pattern by
-// name), "llama" (SentencePiece BPE), "t5" (Unigram) and "bert" (WordPiece, there written in SentencePiece's way).
+// name), "llama" (SentencePiece BPE), "gemma4" (BPE of characters), "t5" (Unigram) and "bert" (WordPiece, there written
+// in SentencePiece's way).
 Tokenizer load_gguf_tokenizer(const Path& path);
 
 // llama2.c's tokenizer.bin: an int32 (the longest token), then for each token a float score, an int32 length and that

@@ -24,7 +24,8 @@ class Block {
   std::string_view text() const { return {buffer_.data() + begin_, end_ - begin_}; }
   bool is_last() const { return is_last_; }
 
-  // Reads `size` bytes; fewer at the end of the source, and then this is the last block.
+  // Reads `size` bytes; fewer at the end of the source, and then this is the last block; and fewer from a pipe that has
+  // no more at hand.
   void read(ByteSource& source, size_t size) {
     begin_ = end_ = kRoom;
     buffer_.resize(std::max(buffer_.size(), kRoom + size));
@@ -32,6 +33,7 @@ class Block {
       const auto count = static_cast<size_t>(source.read(std::span(buffer_).subspan(end_, kRoom + size - end_)));
       is_last_ = count == 0;
       end_ += count;
+      if (count < kAtHand && end_ - begin_ >= kAtHand) break;
     }
   }
   void put_in_front(std::string_view rest) {
@@ -46,7 +48,7 @@ class Block {
   }
 
  private:
-  static constexpr size_t kRoom = 4096;
+  static constexpr size_t kRoom = 4096, kAtHand = size_t{1} << 16;
 
   std::vector<char> buffer_;
   size_t begin_ = 0, end_ = 0;

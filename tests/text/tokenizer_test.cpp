@@ -180,8 +180,22 @@ TEST(Tokenizer, BytesWithoutTokensBecomeReplacementCharacters) {
     }
     EXPECT_EQ(at, text.size());
   }
-  model.tokens[0x7F].clear();
-  EXPECT_LOAM_ERROR(Tokenizer(model), ErrorCode::kBadFormat, "no token for the byte 0x7F");
+}
+
+// As Hugging Face's library does with characters that its BPE has no token for (Falcon: control characters).
+TEST(Tokenizer, OtherBytesWithoutTokensAreLeftOut) {
+  BpeModel model = model_of({{"!", "?"}});
+  model.tokens[3].clear();
+  const Tokenizer tokenizer(model);
+  EXPECT_FALSE(tokenizer.lossless());
+  EXPECT_EQ(tokenizer.encode("!\3?\3\3!\3"), (Ids{256, '!'}));  // one piece
+  EXPECT_EQ(tokenizer.encode("\3"), Ids{});
+  EXPECT_EQ(tokenizer.encode("\xE4\3\xBD"), (Ids{0xE4, 0xBD}));
+  const Encoding encoding = tokenizer.encode_with_ranges("\3!?\3\3?");
+  EXPECT_EQ(encoding.ids, (Ids{256, '?'}));
+  EXPECT_EQ(encoding.ranges, (std::vector<TextRange>{{0, 5}, {5, 6}}));
+  model.tokens['~'].clear();
+  EXPECT_LOAM_ERROR(Tokenizer(model), ErrorCode::kBadFormat, "no token for the byte 0x7E");
 }
 
 // Raw bytes that are not UTF-8 (fault 2 of its kind: surrogates, stray and cut sequences): no error, no byte lost, and
@@ -303,6 +317,40 @@ TEST(Tokenizer, ControlTokensComeOnlyByOptIn) {
   EXPECT_FALSE(tokenizer.is_special(1 << 20));
 }
 
+// The ids of Hugging Face's tokenizers 0.23.3 for the same added tokens: what must stand alone and does not is passed
+// over whole, and white space that a token takes may begin the next one.
+TEST(Tokenizer, AddedTokensThatLookAround) {
+  struct Token {
+    std::string text;
+    bool single_word = false, lstrip = false, rstrip = false;
+  };
+  struct Case {
+    std::vector<Token> tokens;
+    std::string text;
+    std::vector<std::string> wanted;
+  };
+  const std::vector<Case> cases = {
+      {{{"<m>"}, {"<m>b", true}}, "x <m>bc <m>b c", {"x", " ", "<", "m", ">", "b", "c", " ", "<m>b", " ", "c"}},
+      {{{"<m>", false, false, true}, {" <s>"}}, "a<m> <s>b", {"a", "<m>", " <s>", "b"}},
+      {{{"<m>", false, false, true}, {"  "}}, "a<m>    b", {"a", "<m>", "  ", "  ", "b"}},
+      {{{"<m>", false, false, true}, {"<s>", false, true}}, "a<m>  <s>b", {"a", "<m>", "<s>", "b"}},
+      {{{"ab", true}, {"bc"}}, "abc ab bc", {"a", "b", "c", " ", "ab", " ", "bc"}},
+      {{{" <s>", true}}, "o <s> <s>. <s>", {"o", " ", "<", "s", ">", " <s>", ".", " <s>"}},
+      {{{"<m>", false, false, true}, {" "}}, "a<m>  ", {"a", "<m>", " ", " "}}};
+  for (const Case& item : cases) {
+    BpeModel model = make_bpe_model({}, {}, Pretokenizer::gpt2());
+    for (const Token& token : item.tokens) {
+      model.specials.push_back(
+          {token.text, static_cast<int32_t>(model.tokens.size()), true, token.single_word, token.lstrip, token.rstrip});
+      model.tokens.push_back(token.text);
+    }
+    const Tokenizer tokenizer(model);
+    std::vector<std::string> found;
+    for (const int32_t id : tokenizer.encode(item.text)) found.push_back(model.tokens[static_cast<size_t>(id)]);
+    EXPECT_EQ(found, item.wanted) << item.text;
+  }
+}
+
 TEST(Tokenizer, LongestSpecialTokenWins) {
   const Tokenizer tokenizer(make_bpe_model({}, {"X", "XX", "XXY"}, Pretokenizer::gpt2()));
   const int32_t x = 256, xx = 257, xxy = 258;
@@ -418,6 +466,51 @@ TEST(StreamEncoder, AnyChunkingAndAnyAddedTokensGiveTheIdsOfTheWhole) {
   }
   EXPECT_GT(cuts, 100u);
   EXPECT_GT(matched, 300u);
+}
+
+// Flags that look at what is beside a token, in texts of several parts for several threads.
+TEST(StreamEncoder, ThreadsKeepTokensThatLookAround) {
+  constexpr int kSeeds = testing::kSanitized ? 8 : 40;
+  const std::vector<std::string> tokens = {" <s>", "<m>", "<m>b", "\n<e>", "<e> ", "low", " a"};
+  for (uint64_t seed = 0; seed < kSeeds; ++seed) {
+    const PhiloxStream random{seed, 4};
+    BpeModel model = *trained().bpe();
+    for (uint64_t i = 0; i < tokens.size(); ++i) {
+      SpecialToken token{tokens[i], static_cast<int32_t>(model.tokens.size()), random.below(4 * i, 2) > 0};
+      token.single_word = random.below(4 * i + 1, 2) > 0;
+      token.lstrip = random.below(4 * i + 2, 3) == 0;
+      token.rstrip = random.below(4 * i + 3, 3) == 0;
+      model.tokens.push_back(token.text);
+      model.specials.push_back(token);
+    }
+    const Tokenizer tokenizer(std::move(model));
+    std::vector<std::string> parts = {" ", "\n", "a", "b", "  ", ".", "\t", "low", "hello", "\u00e9"};
+    parts.insert(parts.end(), tokens.begin(), tokens.end());
+    const std::string text = random_text(parts, 40000, 700 + seed);
+    for (const SpecialPolicy& policy : {SpecialPolicy::none(), SpecialPolicy::all()}) {
+      const Ids wanted = tokenizer.encode(text, policy);
+      ASSERT_EQ(testing::encode_in_blocks(tokenizer, policy, text, text.size(), 3), wanted) << seed;
+      ASSERT_EQ(testing::encode_in_blocks(tokenizer, policy, text, 50001, 2), wanted) << seed;
+    }
+  }
+}
+
+// Fault 1 where a text is cut into parts: if it cannot be cut, no place is tried again and again. One thread, whose
+// time can be told.
+TEST(StreamEncoder, TextWithoutCutsTakesLinearTime) {
+  const Tokenizer tokenizer = trained();
+  const auto seconds = [&](size_t length) {
+    const std::string text(length, 'a');
+    double best = 1e9;
+    for (int round = 0; round < 3; ++round) {
+      const double start = testing::thread_seconds();
+      EXPECT_FALSE(testing::encode_in_blocks(tokenizer, SpecialPolicy::none(), text, length, 1).empty());
+      best = std::min(best, testing::thread_seconds() - start);
+    }
+    return best;
+  };
+  seconds(1 << 20);
+  EXPECT_LT(seconds(8 << 20), 2.5 * seconds(4 << 20));
 }
 
 TEST(StreamEncoder, CanBeUsedAgainAfterFinish) {

@@ -304,27 +304,51 @@ TEST(TiktokenFile, NamesDecideOrAreRefused) {
   refused(bytes + "YWI= 50256\n", ErrorCode::kBadFormat, "which is that of <|endoftext|> in gpt2");
 }
 
+// As the authors of the models list them.
 TEST(TiktokenFile, SpecialTokensAreThoseOfTheEncoding) {
+  struct Published {
+    int32_t ranks, vocabulary;
+    bool begins;
+    std::vector<std::pair<const char*, int32_t>> specials;
+  };
+  const std::vector<Published> all = {
+      {128000,
+       128256,
+       true,
+       {{"<|begin_of_text|>", 128000},
+        {"<|end_header_id|>", 128007},
+        {"<|eot_id|>", 128009},
+        {"<|reserved_special_token_250|>", 128255}}},
+      {200000,
+       202048,
+       true,
+       {{"<|begin_of_text|>", 200000},
+        {"<|header_start|>", 200005},
+        {"<|finetune_right_pad|>", 200018},
+        {"<|image_start|>", 200080},
+        {"<|vision_reserved_special_token_1047|>", 201133},
+        {"<|reasoning_thinking_end|>", 201143},
+        {"<|reserved_special_token_903|>", 202047}}},
+      {248044, 248077, false, {{"<|endoftext|>", 248044}, {"<think>", 248068}, {"<|audio_pad|>", 248076}}}};
   testing::TempDir directory;
   const Path path = directory / "tokenizer.model";
-  std::string ranks;
-  for (int32_t rank = 0; rank < 128000; ++rank) {
-    // 256 bytes, then pairs and triples of them.
-    const std::string token = rank < 256 ? std::string(1, static_cast<char>(rank))
-                              : rank < 65792
-                                  ? std::string{static_cast<char>((rank - 256) >> 8), static_cast<char>(rank - 256)}
-                                  : std::string{'x', static_cast<char>(rank >> 8), static_cast<char>(rank)};
-    ranks += base64_encode(token) + " " + std::to_string(rank) + "\n";
+  for (const Published& published : all) {
+    std::string ranks;
+    for (int32_t rank = 0; rank < published.ranks; ++rank) {
+      // 256 bytes, then pairs and triples of them.
+      const char low = static_cast<char>(rank), middle = static_cast<char>(rank >> 8);
+      const std::string token = rank < 256     ? std::string(1, low)
+                                : rank < 65536 ? std::string{middle, low}
+                                               : std::string{static_cast<char>('a' + (rank >> 16)), middle, low};
+      ranks += base64_encode(token) + " " + std::to_string(rank) + "\n";
+    }
+    write_file_atomic(path, ranks);
+    const Tokenizer tokenizer = load_tiktoken(path);
+    EXPECT_EQ(tokenizer.vocab_size(), published.vocabulary);
+    for (const auto& [text, id] : published.specials) EXPECT_EQ(tokenizer.special_id(text), id) << text;
+    const Ids framed = published.begins ? Ids{published.ranks, 5} : Ids{5};
+    EXPECT_EQ(tokenizer.frame(Ids{5}), framed);
   }
-  write_file_atomic(path, ranks);
-  const Tokenizer tokenizer = load_tiktoken(path);
-  EXPECT_EQ(tokenizer.vocab_size(), 128256);
-  EXPECT_EQ(tokenizer.special_id("<|begin_of_text|>"), 128000);
-  EXPECT_EQ(tokenizer.special_id("<|end_header_id|>"), 128007);
-  EXPECT_EQ(tokenizer.special_id("<|eot_id|>"), 128009);
-  EXPECT_EQ(tokenizer.special_id("<|reserved_special_token_250|>"), 128255);
-  EXPECT_EQ(tokenizer.bos_id(), 128000);
-  EXPECT_EQ(tokenizer.frame(Ids{5}), (Ids{128000, 5}));
 }
 
 std::vector<std::string> byte_level_tokens() {
@@ -417,6 +441,31 @@ void expect_published_ids(const std::string& name) {
   }
   EXPECT_GT(count, 40);
 }
+// By hand: of <0x00> ... <0xFF>, the characters and the merges "a b", "mark ab" in that order.
+TEST(GgufTokenizer, BpeOfCharacters) {
+  testing::TempDir directory;
+  const std::string mark = "\xE2\x96\x81";
+  std::vector<std::string> tokens = {"<bos>", "a", "b", mark, "ab", mark + "ab"};
+  std::vector<int32_t> types = {3, 1, 1, 1, 1, 1};
+  for (int byte = 0; byte < 256; ++byte) {
+    tokens.push_back(fmt::format("<0x{:02X}>", byte));
+    types.push_back(6);
+  }
+  GgufBytes file;
+  file.add("tokenizer.ggml.model", "gemma4").add_texts("tokenizer.ggml.tokens", tokens);
+  file.add_numbers("tokenizer.ggml.token_type", GgufBytes::kI32, types);
+  file.add("tokenizer.ggml.bos_token_id", GgufBytes::kU32, bytes_of<uint32_t>(0));
+  const auto load = [&](const std::vector<std::string>& merges) {
+    write_file_atomic(directory / "a.gguf", GgufBytes(file).add_texts("tokenizer.ggml.merges", merges).file());
+    return load_gguf_tokenizer(directory / "a.gguf");
+  };
+  const Tokenizer tokenizer = load({"a b", mark + " ab"});
+  EXPECT_EQ(tokenizer.encode("ab ab ba\n"), (Ids{4, 5, 3, 2, 1, 6 + '\n'}));
+  EXPECT_EQ(tokenizer.decode(Ids{4, 5, 3, 2, 1, 6 + '\n'}), "ab ab ba\n");
+  EXPECT_EQ(tokenizer.frame(Ids{4}), (Ids{0, 4}));
+  EXPECT_LOAM_ERROR(load({"b a"}), ErrorCode::kBadFormat, "the merge of \"b\" and \"a\"");
+}
+
 TEST(GgufTokenizer, Gpt2sPublishedIds) { expect_published_ids("gpt-2"); }
 TEST(GgufTokenizer, BertsPublishedIds) { expect_published_ids("bert-bge"); }
 
