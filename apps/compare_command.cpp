@@ -7,6 +7,7 @@
 #include "apps/options.h"
 #include "loam/base/clock.h"
 #include "loam/base/interrupt.h"
+#include "loam/data/text_source.h"
 #include "loam/text/tokenizer_stream.h"
 
 namespace loam {
@@ -23,10 +24,11 @@ Measured measure(const Tokenizer& tokenizer, const Path& file, int threads) {
   Measured measured;
   const Stopwatch all;
   do {
-    const auto source = open_input(file);
+    TextSource source(open_input(file), [](int64_t) {});
+    source.begin_text();
     const Stopwatch watch;
     measured.counts = encode_stream(
-        tokenizer, *source, SpecialPolicy::none(), [](std::span<const int32_t>) {}, threads);
+        tokenizer, source, SpecialPolicy::none(), [](std::span<const int32_t>) {}, threads);
     const double rate = static_cast<double>(measured.counts.bytes) / std::max(watch.seconds(), 1e-9);
     measured.bytes_per_second = std::max(measured.bytes_per_second, rate);
   } while (all.seconds() < kLeastSeconds);
@@ -37,6 +39,9 @@ int compare(const std::vector<std::string>& words, const CommonFlags& flags) {
   if (words.size() < 2) throw UsageError("name at least one TOKENIZER and, last, a file of text");
   const Path file = words.back();
   if (words.back() == "-") throw UsageError("the text is read more than once: name a file, not standard input");
+  std::error_code error;
+  if (std::filesystem::exists(file, error) && !std::filesystem::is_regular_file(file, error))
+    throw UsageError(file.string() + ": the text is read more than once: name a regular file");
   std::vector<Tokenizer> tokenizers;  // all are opened before the work
   for (size_t i = 0; i + 1 < words.size(); ++i) tokenizers.push_back(open_tokenizer(words[i], "", -1));
   if (!flags.json)
@@ -72,7 +77,8 @@ void add_compare_command(Command& group) {
   Command c = group.add_command("compare", "Compression and speed of tokenizers, side by side",
                                 "loam tokenizer compare tok llama3/tokenizer.json book.txt",
                                 [words](const CommonFlags& flags) { return compare(*words, flags); });
-  c.add_option("T", *words, "TOKENIZERs, and last a file of text").required();
+  c.add_option("T", *words, "TOKENIZERs, and last a file of text (JSONL too is taken as the text that it is)")
+      .required();
 }
 
 }  // namespace loam

@@ -70,6 +70,10 @@ Counted Counted::from_json(const Json& json) {
   counted.documents = json.at("documents").as_int();
   counted.bad_lines = json.at("bad_lines").as_int();
   counted.complete = json.at("complete").as_bool();
+  const DocumentReader::Position& p = counted.position;
+  for (const int64_t number : {p.input, p.documents, p.lines, p.bad, counted.documents, counted.bad_lines}) {
+    if (number < 0) fail(ErrorCode::kBadFormat, "counted pieces: the state to go on from has the number {}", number);
+  }
   return counted;
 }
 

@@ -8,6 +8,7 @@
 #include "apps/piece_counting.h"
 #include "loam/base/clock.h"
 #include "loam/base/log.h"
+#include "loam/data/text_source.h"
 #include "loam/text/tokenizer_files.h"
 #include "loam/text/tokenizer_stream.h"
 
@@ -115,11 +116,19 @@ double bytes_per_token(const Tokenizer& tokenizer, const Path& file, const Docum
       counts.tokens += static_cast<int64_t>(tokenizer.encode(document.text, SpecialPolicy::none()).size());
     }
   } else {
-    const auto source = open_input(file);
-    counts = encode_stream(tokenizer, *source, SpecialPolicy::none(), [](std::span<const int32_t>) {});
+    TextSource source(open_input(file), [](int64_t) {});
+    source.begin_text();
+    counts = encode_stream(tokenizer, source, SpecialPolicy::none(), [](std::span<const int32_t>) {});
   }
   LOAM_CHECK(counts.tokens > 0, "{}: holds no text", file.string());
   return static_cast<double>(counts.bytes) / static_cast<double>(counts.tokens);
+}
+
+// A name that is wrong is known before the work; a pipe is read once, at the end.
+void check_held_out(const Options& o) {
+  std::error_code error;
+  if (o.held_out.empty() || o.held_out == "-" || std::filesystem::is_fifo(o.held_out, error)) return;
+  TextSource(open_input(o.held_out), [](int64_t) {}).begin_text();
 }
 
 // What earlier runs have counted, or nothing.
@@ -176,7 +185,7 @@ int train(Options o, const CommonFlags& flags) {
   BpeTrainOptions options = train_options(o, flags.threads);
   options.source = input.source();
   BpeTrainer trainer(std::move(options));
-  if (!o.held_out.empty()) open_input(o.held_out);  // a name that is wrong is known before the work
+  check_held_out(o);
   AtomicDirectory directory(o.out, o.force, {"tokenizer.json", "vocab.json", "merges.txt"});
   const Stopwatch watch;
   Counted counted = begin(o, trainer);

@@ -12,6 +12,7 @@ namespace loam {
 namespace {
 
 constexpr int kMaxDepth = 512;
+constexpr size_t kMaxMessage = 300;                        // bytes: it may quote the text
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
 
 // The value of "\uXXXX" at the front of `rest`, or -1.
@@ -139,9 +140,10 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
     if (const size_t bracket = message_.find("] "); bracket != std::string::npos) message_.erase(0, bracket + 2);
     if (const size_t colon = message_.find(": "); colon != std::string::npos) message_.erase(0, colon + 2);
     if (const size_t read = message_.find("; last read"); read != std::string::npos) {
-      const size_t end = message_.find("'; ", read);  // "; expected ..." may follow
-      message_.erase(read, end == std::string::npos ? end : end + 1 - read);
+      const size_t end = message_.rfind("'; ");  // "; expected ..." may follow; what was read may hold anything
+      message_.erase(read, end == std::string::npos || end < read ? std::string::npos : end + 1 - read);
     }
+    message_ = printable(message_, false, kMaxMessage);
     return false;
   }
 

@@ -73,6 +73,7 @@ struct BpeTrainer::State {
   void gather();
   void for_each(const PieceVisitor& visit) const;
   Json counted() const;
+  void check_counted(const Json& before) const;
   PieceChoice choose();
 
   BpeTrainOptions options;
@@ -224,22 +225,31 @@ void BpeTrainer::checkpoint(const Json& position) {
   state_->store->save(state);
 }
 
-std::optional<Json> BpeTrainer::resume() {
-  if (!has_checkpoint()) return std::nullopt;
-  const std::string place = state_->options.directory.string();
-  const Json state = state_->store->load();
-  const Json& counted = state.at("counted");
-  const Json wanted = state_->counted();
+// Error{kInvalidArgument} for a setting that was another one when the pieces were counted.
+void BpeTrainer::State::check_counted(const Json& before) const {
+  const Json wanted = counted();
   for (const auto& [key, mine] : wanted.as_object()) {
-    const Json* theirs = counted.find(key);
+    const Json* theirs = before.find(key);
     if (theirs && *theirs == mine) continue;
     constexpr size_t kShown = 200;
     const std::string now = mine.dump(), then = theirs ? theirs->dump() : "null";
-    LOAM_CHECK(now.size() > kShown || then.size() > kShown, "{}: counted with {} {}, not {}", place, key, then, now);
-    LOAM_CHECK(false, "{}: counted with other {}", place, key);
+    LOAM_CHECK(now.size() > kShown || then.size() > kShown, "counted with {} {}, not {}", key, then, now);
+    LOAM_CHECK(false, "counted with other {}", key);
   }
-  state_->total_bytes = state.at("bytes").as_int();
-  return state.at("position");
+}
+
+std::optional<Json> BpeTrainer::resume() {
+  if (!has_checkpoint()) return std::nullopt;
+  const Json state = state_->store->load();
+  try {
+    state_->check_counted(state.at("counted"));
+    state_->total_bytes = state.at("bytes").as_int();
+    if (state_->total_bytes < 0 || (state_->total_bytes > 0 && state_->store->empty()))
+      fail(ErrorCode::kBadFormat, "{} bytes were counted in no runs", state_->total_bytes);
+    return state.at("position");
+  } catch (const Error& error) {
+    fail(error.code(), "{}: {}", state_->options.directory.string(), error.what());
+  }
 }
 
 bool BpeTrainer::has_checkpoint() const { return state_->store && state_->store->has_state(); }

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <regex>
 #include <system_error>
 
 #include "loam/base/error.h"
@@ -24,10 +25,13 @@ constexpr size_t kMaxRuns = 64;  // more become one: each is a file that is open
 
 std::string run_name(int64_t number) { return fmt::format("run-{:06}", number); }
 
-// Whether this class, or a write of its that was killed, makes files of this name.
-bool is_ours(const std::string& name) {
-  const std::string_view rest = name.starts_with('.') ? std::string_view(name).substr(1) : name;
-  return rest.starts_with("run-") || rest.starts_with(kManifest);
+// Whether this class makes files of this name, or leaves them where it is killed: "run-000012", "manifest.json", and
+// what writing them makes beside them.
+bool is_ours(const fs::directory_entry& entry) {
+  static const std::regex kNames(R"((run-\d{6,18}|manifest\.json)|\.(run-\d{6,18}|manifest\.json)\.(tmp|old)-.*)");
+  std::error_code error;
+  return entry.symlink_status(error).type() == fs::file_type::regular &&
+         std::regex_match(entry.path().filename().string(), kNames);
 }
 
 }  // namespace
@@ -107,19 +111,19 @@ void CountStore::for_each(const PieceVisitor& visit) const { merge_streams(open_
 void CountStore::remove() {
   std::error_code error;
   if (!fs::exists(fs::symlink_status(directory_, error))) return;
-  if (!fs::is_directory(fs::symlink_status(directory_, error))) {
+  if (!fs::is_directory(directory_, error)) {
     fail(ErrorCode::kAlreadyExists, "{}: is no directory; it is not removed", directory_.string());
   }
   lock();
   for (const auto& entry : fs::directory_iterator(directory_, error)) {
-    const std::string name = entry.path().filename().string();
-    if (is_ours(name)) continue;
+    if (is_ours(entry)) continue;
     fail(ErrorCode::kAlreadyExists, "{}: holds {}, which is no file of counted pieces; it is not removed",
-         directory_.string(), name);
+         directory_.string(), entry.path().filename().string());
   }
   // The manifest goes first: what is left by a kill then is no state.
   fs::remove(directory_ / kManifest, error);
-  fs::remove_all(directory_, error);
+  for (const auto& entry : fs::directory_iterator(directory_, error)) fs::remove(entry.path(), error);
+  if (!fs::is_symlink(directory_)) fs::remove(directory_, error);
   if (error) fail(ErrorCode::kIo, "{}: cannot remove: {}", directory_.string(), error.message());
   ::close(lock_);
   lock_ = -1;
@@ -148,7 +152,7 @@ void CountStore::remove_unlisted() const {
   for (const auto& entry : fs::directory_iterator(directory_, ignored)) {
     const std::string name = entry.path().filename().string();
     const bool listed = std::any_of(runs_.begin(), runs_.end(), [&](const RunFile& run) { return run.name == name; });
-    if (is_ours(name) && name != kManifest && !listed) found.push_back(entry.path());
+    if (is_ours(entry) && name != kManifest && !listed) found.push_back(entry.path());
   }
   for (const Path& path : found) fs::remove(path, ignored);
 }

@@ -61,6 +61,13 @@ TEST(Json, KeepsOrderAndTakesTheLastOfEqualKeys) {
   EXPECT_EQ(value.at("z").as_int(), 3);
 }
 
+TEST(Json, MessagesAreShort) {
+  const std::string bad =
+      "\"x'; " + std::string(300000, 'y');  // a string without end, which looks like the end of a quote
+  const std::string said = testing::error_of(ErrorCode::kBadFormat, [&] { Json::parse(bad); });
+  EXPECT_LT(said.size(), 500u);
+}
+
 // Fault 2: an escape of half a surrogate pair, or bytes that are no UTF-8, cost one character and not the document.
 TEST(Json, LoneSurrogateEscapesBecomeReplacementCharacters) {
   EXPECT_EQ(parsed_string(R"("ok\ud800bad")"), "ok" + kR + "bad");

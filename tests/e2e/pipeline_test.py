@@ -2,9 +2,11 @@
 import base64
 import json
 import math
+import os
 import signal
 import struct
 import subprocess
+import threading
 import unittest
 
 from program import ENVIRONMENT, PROGRAM, ProgramTest, documents, run, write_jsonl
@@ -103,6 +105,19 @@ class Pipeline(ProgramTest):
         self.assertEqual(by_kind["char"]["tokens"], len(content))
         self.assertLess(by_kind["word"]["tokens"], by_kind["bpe"]["tokens"] + 1)
         self.assertEqual([row["lossless"] for row in rows], [True, True, True, False])
+        # A byte order mark is no text, for whoever measures.
+        marked, pipe, utf16 = (self.root / name for name in ["marked.txt", "pipe", "utf16.txt"])
+        marked.write_bytes(b"\xef\xbb\xbf" + text.read_bytes())
+        utf16.write_text("plain", encoding="utf-16")
+        os.mkfifo(pipe)
+        compare = ["tokenizer", "compare", "--json", self.root / "byte"]
+        self.assertEqual(self.json_of(*compare, marked)["tokens"], len(content.encode()))
+        self.fails(1, *compare, utf16, says=["UTF-16"])
+        self.fails(2, *compare, pipe, says=["read more than once"])
+        train = ["tokenizer", "train", "--input", text, "--vocab-size", "280", "--out", self.root / "held", "--held-out"]
+        self.fails(1, *train, utf16, says=["UTF-16"])
+        threading.Thread(target=pipe.write_bytes, args=[text.read_bytes()]).start()  # opens when it is read
+        self.assertEqual(self.json_of(*train, pipe)["held_out_bytes_per_token"], by_kind["bpe"]["bytes_per_token"])
 
     def check_data(self):
         texts = [d["text"] for d in documents()]
