@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Ids of loam beside those of tiktoken and Hugging Face's tokenizers, over files of any kind.
+"""Ids of loam beside those of tiktoken, sentencepiece and Hugging Face's tokenizers, over files of any kind.
 
-  bench/peers/tokenizer_ids.py --loam build/release/bin/loam --tokenizer tokenizer.json [--tiktoken cl100k_base.tiktoken --pattern REGEX] FILE...
+  bench/peers/tokenizer_ids.py --loam build/release/bin/loam --tokenizer tokenizer.json [--tiktoken cl100k_base.tiktoken --pattern REGEX] [--nfc] FILE...
+  bench/peers/tokenizer_ids.py --loam build/release/bin/loam --tokenizer tokenizer.model --sentencepiece FILE...
 
 Files are cut into texts of about 64 KiB, wherever that falls; bytes that are not UTF-8 become U+FFFD. Every text is encoded by both programs, and
 the first text that differs is shown. Ends with 1 if one differs.
@@ -13,6 +14,7 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+import unicodedata
 
 CUT = 1 << 16
 
@@ -52,16 +54,28 @@ def tiktoken_encoder(path, pattern):
     return tiktoken.Encoding("file", pat_str=pattern, mergeable_ranks=ranks, special_tokens={}).encode_ordinary
 
 
+def sentencepiece_encoder(path):
+    import sentencepiece
+
+    return sentencepiece.SentencePieceProcessor(model_file=path).encode
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--loam", required=True)
     parser.add_argument("--tokenizer", required=True)
     parser.add_argument("--tiktoken", help="compare with tiktoken on these ranks, instead of with Hugging Face on --tokenizer")
     parser.add_argument("--pattern")
+    parser.add_argument("--nfc", action="store_true", help="normalize the text for tiktoken, as Qwen's own program does")
+    parser.add_argument("--sentencepiece", action="store_true", help="compare with sentencepiece on --tokenizer")
     parser.add_argument("files", nargs="+")
     args = parser.parse_args()
     texts = list(texts_of(args.files))
-    encode = tiktoken_encoder(args.tiktoken, args.pattern) if args.tiktoken else hugging_face(args.tokenizer)
+    if args.tiktoken:
+        of_ranks = tiktoken_encoder(args.tiktoken, args.pattern)
+        encode = (lambda text: of_ranks(unicodedata.normalize("NFC", text))) if args.nfc else of_ranks
+    else:
+        encode = (sentencepiece_encoder if args.sentencepiece else hugging_face)(args.tokenizer)
     ours = loam_ids(args.loam, args.tokenizer, texts)
     assert len(ours) == len(texts), (len(ours), len(texts))
     tokens = different = 0
