@@ -13,12 +13,12 @@
 #include "loam/base/error.h"
 #include "loam/base/suggest.h"
 #include "loam/text/bpe_parts.h"
+#include "loam/text/rank_merges.h"
 #include "loam/text/tokenizer_files.h"
 
 namespace loam {
 namespace {
 
-constexpr size_t kMaxTokenBytes = 1024;
 constexpr int64_t kMaxLineBytes = 4096;
 
 using Ranks = std::unordered_map<std::string_view, int32_t>;
@@ -153,7 +153,7 @@ std::vector<std::string> read_ranks(const Path& path) {
     } catch (const Error& e) {
       refuse(e.what());
     }
-    if (token.empty() || token.size() > kMaxTokenBytes) refuse("a token of no bytes, or of too many");
+    if (token.empty() || token.size() > kMaxRankedBytes) refuse("a token of no bytes, or of too many");
     size = std::max<int64_t>(size, int64_t{rank} + 1);
     entries.emplace_back(std::move(token), rank);
   }
@@ -218,23 +218,6 @@ class PairFinder {
   std::vector<int32_t> joined_;      // the rank of each part with the next one
 };
 
-// `tokens` that are "" have no rank.
-void derive_merges(const std::vector<std::string>& tokens, BpeModel& model) {
-  Ranks ranks;
-  ranks.reserve(tokens.size());
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    if (!tokens[i].empty() && !ranks.emplace(tokens[i], static_cast<int32_t>(i)).second)
-      fail(ErrorCode::kBadFormat, "the token of rank {} is there twice", i);
-  }
-  PairFinder finder(ranks);
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    const std::optional<Merge> merge = finder.find(tokens[i]);
-    if (!merge) continue;
-    model.merges.push_back(*merge);
-    model.merge_ids.push_back(static_cast<int32_t>(i));
-  }
-}
-
 const NamedEncoding& find_encoding(std::string_view name, const Path& path, const std::vector<std::string>& tokens) {
   const auto named = [](std::string_view wanted) {
     return std::find_if(std::begin(kEncodings), std::end(kEncodings),
@@ -257,6 +240,22 @@ const NamedEncoding& find_encoding(std::string_view name, const Path& path, cons
 }
 
 }  // namespace
+
+void derive_merges(const std::vector<std::string>& tokens, BpeModel& model) {
+  Ranks ranks;
+  ranks.reserve(tokens.size());
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (!tokens[i].empty() && !ranks.emplace(tokens[i], static_cast<int32_t>(i)).second)
+      fail(ErrorCode::kBadFormat, "the token of rank {} is there twice", i);
+  }
+  PairFinder finder(ranks);
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    const std::optional<Merge> merge = finder.find(tokens[i]);
+    if (!merge) continue;
+    model.merges.push_back(*merge);
+    model.merge_ids.push_back(static_cast<int32_t>(i));
+  }
+}
 
 Tokenizer load_tiktoken(const Path& path, std::string_view encoding) {
   const std::string source = path.string();

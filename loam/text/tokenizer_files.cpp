@@ -118,12 +118,14 @@ Tokenizer load_llama2c_tokenizer(const Path& path, int64_t vocab_size) {
 
 Tokenizer load_tokenizer(const Path& path) {
   if (std::filesystem::is_directory(path)) {
-    for (const char* name : {"tokenizer.json", "tokenizer.model", "vocab.json"}) {
+    for (const char* name : {"tokenizer.json", "tokenizer.model", "tekken.json", "vocab.json"}) {
       if (std::filesystem::exists(path / name)) return load_tokenizer(path / name);
     }
-    fail(ErrorCode::kNotFound, "{}: none of tokenizer.json, tokenizer.model and vocab.json is in it", path.string());
+    fail(ErrorCode::kNotFound, "{}: none of tokenizer.json, tokenizer.model, tekken.json and vocab.json is in it",
+         path.string());
   }
   if (path.filename() == "vocab.json") return load_gpt2_pair(path, path.parent_path() / "merges.txt");
+  if (path.extension() == ".json" && path.stem().string().starts_with("tekken")) return load_tekken(path);
   if (path.extension() == ".bin") return load_llama2c_tokenizer(path);
   if (path.extension() == ".gguf") return load_gguf_tokenizer(path);
   if (path.extension() == ".tiktoken") return load_tiktoken(path);

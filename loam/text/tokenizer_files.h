@@ -47,6 +47,9 @@ Tokenizer load_tiktoken(const Path& path, std::string_view encoding = "");
 // follow from the order of its ids.
 std::string tiktoken_ranks(const Tokenizer& tokenizer);
 
+// Mistral's tekken.json: ranks, a pattern, and control tokens, whose ids come first.
+Tokenizer load_tekken(const Path& path);
+
 // The tokenizer in the metadata of a GGUF file (ggml's docs/gguf.md): the models "gpt2" (byte-level BPE, its pattern by
 // name), "llama" (SentencePiece BPE), "gemma4" (BPE of characters), "t5" (Unigram) and "bert" (WordPiece, there written
 // in SentencePiece's way).

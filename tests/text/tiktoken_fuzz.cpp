@@ -20,7 +20,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   try {
     const Tokenizer tokenizer = load_tiktoken(input.path(), "gpt2");
     const std::string text = "The cat's\n\n  \xff \xe4\xbd\xa0 aaaa";
-    if (tokenizer.decode(tokenizer.encode(text)) != text) std::abort();
+    if (tokenizer.decode(tokenizer.encode(text)) != text && tokenizer.lossless()) std::abort();
     tiktoken_ranks(tokenizer);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kBadFormat) std::abort();

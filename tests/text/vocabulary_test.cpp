@@ -351,6 +351,52 @@ TEST(TiktokenFile, SpecialTokensAreThoseOfTheEncoding) {
   }
 }
 
+// 256 bytes, "ab" and "abc" behind three control tokens; "bc", which is of a higher rank, is not in use.
+TEST(TekkenFile, ControlTokensComeFirst) {
+  testing::TempDir directory;
+  const Path path = directory / "tekken.json";
+  Json file;
+  file["config"]["pattern"] = " ?[a-z]+|[^a-z ]+| ";
+  file["config"]["default_vocab_size"] = 3 + 258;
+  file["config"]["default_num_special_tokens"] = 3;
+  std::vector<std::string> tokens;
+  for (int byte = 0; byte < 256; ++byte) tokens.emplace_back(1, static_cast<char>(byte));
+  tokens.insert(tokens.end(), {"ab", "abc", "bc"});
+  file["vocab"] = Json::array();
+  for (size_t rank = 0; rank < tokens.size(); ++rank) {
+    Json entry;
+    entry["rank"] = static_cast<int64_t>(rank);
+    entry["token_bytes"] = base64_encode(tokens[rank]);
+    entry["token_str"] = nullptr;
+    file["vocab"].push_back(std::move(entry));
+  }
+  const auto load = [&](const Json& json) {
+    write_file_atomic(path, json.dump());
+    return load_tokenizer(directory.path());
+  };
+  const Tokenizer tokenizer = load(file);
+  EXPECT_EQ(tokenizer.vocab_size(), 261);
+  EXPECT_EQ(tokenizer.encode("abc bc</s>"), (Ids{260, 3 + ' ', 3 + 'b', 3 + 'c', 3 + '<', 3 + '/', 3 + 's', 3 + '>'}));
+  EXPECT_EQ(tokenizer.encode("</s>", SpecialPolicy::all()), Ids{2});
+  EXPECT_EQ(tokenizer.frame(Ids{5}), (Ids{1, 5}));
+  Json named = file;
+  named["special_tokens"] = Json::parse(R"([{"rank":2,"token_str":"[X]"},{"rank":0,"token_str":"<unk>"}])");
+  EXPECT_EQ(load(named).encode("[X]<SPECIAL_1>", SpecialPolicy::all()), (Ids{2, 1}));
+  const auto refused = [&](const std::function<void(Json&)>& damage, const std::string& part) {
+    Json damaged = named;
+    damage(damaged);
+    EXPECT_LOAM_ERROR(load(damaged), ErrorCode::kBadFormat, part);
+  };
+  refused([](Json& f) { f["vocab"].as_array()[5]["rank"] = 6; }, "tekken.json: two tokens have the rank 6");
+  refused([](Json& f) { f["vocab"].as_array()[5]["rank"] = -1; }, "a token has the rank -1");
+  refused([](Json& f) { f["vocab"].as_array()[5]["token_bytes"] = ""; }, "the token of rank 5 has 0 bytes");
+  refused([](Json& f) { f["vocab"].as_array()[5]["token_bytes"] = "YWI="; }, "is there twice");
+  refused([](Json& f) { f["vocab"].as_array().resize(100); }, "261 tokens, 3 of them special, of 100");
+  refused([](Json& f) { f["config"]["default_num_special_tokens"] = int64_t{1} << 40; }, "of them special");
+  refused([](Json& f) { f["special_tokens"].as_array()[0]["rank"] = 3; }, "a special token has the rank 3 of 3");
+  refused([](Json& f) { f["config"].as_object().clear(); }, "tekken.json: ");
+}
+
 std::vector<std::string> byte_level_tokens() {
   const Tokenizer tokenizer(make_bpe_model({{'a', 'b'}}, {"<|end|>"}, Pretokenizer::gpt2()));
   const Json vocab = Json::parse(tokenizer_json(tokenizer)).at("model").at("vocab");
