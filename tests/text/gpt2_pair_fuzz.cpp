@@ -33,7 +33,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   try {
     const Tokenizer tokenizer = load_tokenizer(directory / "vocab.json");
     const std::string sample = "The cat's\n\n  \xff \xe4\xbd\xa0 the aaaa";
-    if (tokenizer.decode(tokenizer.encode(sample)) != sample) std::abort();
+    if (tokenizer.decode(tokenizer.encode(sample)) != sample && tokenizer.lossless()) std::abort();
     try {
       const testing::TempDir again;
       save_tokenizer(tokenizer, again.path());
