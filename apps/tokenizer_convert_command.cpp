@@ -23,16 +23,21 @@ void write_ranks(const Tokenizer& tokenizer, const Options& o) {
     fail(ErrorCode::kAlreadyExists, "{}: is there already{}", o.out,
          o.force ? ", and no file" : "; --force replaces it");
   write_file_atomic(o.out, ranks);
-  log_info("{}: the file has no place for the pattern ({}) and for {} special tokens", o.out,
-           tokenizer.bpe()->pretokenizer.description(), tokenizer.bpe()->specials.size());
+  const BpeModel& model = *tokenizer.bpe();
+  const bool plain = model.normalizer.empty() && model.space.prefix == SpaceRule::Prefix::kNever;
+  log_warn("{}: the file has no place for the pattern ({}), for {} special tokens{}", o.out,
+           model.pretokenizer.description(), model.specials.size(),
+           plain ? "" : " and for what is done to text before it is cut");
 }
 
 void write_directory(const Tokenizer& tokenizer, const Options& o) {
   AtomicDirectory directory(o.out, o.force, {"tokenizer.json", "vocab.json", "merges.txt"});
   save_tokenizer(tokenizer, directory.path());
-  LOAM_CHECK(load_tokenizer(directory.path()).vocab_size() == tokenizer.vocab_size(),
-             "{}: reads back with other tokens", o.out);
+  const Tokenizer written = load_tokenizer(directory.path());
+  LOAM_CHECK(written.vocab_size() == tokenizer.vocab_size(), "{}: reads back with other tokens", o.out);
   directory.commit();
+  // SentencePiece's own way is none that the format knows.
+  if (written.fingerprint() != tokenizer.fingerprint()) log_warn("{}: the nearest that tokenizer.json can say", o.out);
 }
 
 int convert(const Options& o, const CommonFlags& flags) {

@@ -32,8 +32,11 @@ def main():
     parser.add_argument("--loam", required=True)
     parser.add_argument("folder", type=pathlib.Path)
     args = parser.parse_args()
+    vocabularies = sorted(args.folder.glob("ggml-vocab-*.gguf"))
+    if not vocabularies:
+        sys.exit(f"{args.folder}: no ggml-vocab-*.gguf is there")
     bad = 0
-    for vocabulary in sorted(args.folder.glob("ggml-vocab-*.gguf")):
+    for vocabulary in vocabularies:
         inputs, outputs = vocabulary.with_name(vocabulary.name + ".inp"), vocabulary.with_name(vocabulary.name + ".out")
         texts, wanted = ["Hello"], None
         if inputs.exists():
@@ -48,6 +51,8 @@ def main():
         if wanted is None:
             print(f"{vocabulary.name}: read; no ids are published")
             continue
+        if not len(ids) == len(texts) == len(wanted):
+            sys.exit(f"{outputs}: {len(wanted)} lines for {len(texts)} texts")
         different = [i for i in range(len(texts)) if ids[i] != wanted[i]]
         print(f"{vocabulary.name}: {len(texts)} texts, {len(different)} differ")
         for i in different[:3]:

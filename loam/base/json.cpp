@@ -12,8 +12,7 @@ namespace loam {
 namespace {
 
 constexpr int kMaxDepth = 512;
-constexpr size_t kMaxMessage = 300;                        // bytes: it may quote the text
-constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
+constexpr size_t kMaxMessage = 300;  // bytes: it may quote the text
 
 // The value of "\uXXXX" at the front of `rest`, or -1.
 int unicode_escape(std::string_view rest) {
@@ -58,7 +57,7 @@ class Cleaner {
       if (character.valid) {
         position_ += character.length;
       } else {
-        replace(kReplacement, character.length);
+        replace(kReplacementUtf8, character.length);
       }
     } else if (in_string_) {
       step_in_string(c);
@@ -140,7 +139,7 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
     if (const size_t bracket = message_.find("] "); bracket != std::string::npos) message_.erase(0, bracket + 2);
     if (const size_t colon = message_.find(": "); colon != std::string::npos) message_.erase(0, colon + 2);
     if (const size_t read = message_.find("; last read"); read != std::string::npos) {
-      const size_t end = message_.rfind("'; ");  // "; expected ..." may follow; what was read may hold anything
+      const size_t end = message_.rfind("'; expected ");  // which may follow; what was read may hold anything
       message_.erase(read, end == std::string::npos || end < read ? std::string::npos : end + 1 - read);
     }
     message_ = printable(message_, false, kMaxMessage);
@@ -200,7 +199,7 @@ void write_string(std::string_view text, std::string& out) {
     const auto c = static_cast<unsigned char>(text[i]);
     if (c >= 0x80) {
       const Utf8Char character = decode_utf8(text, i);
-      out += character.valid ? text.substr(i, character.length) : kReplacement;
+      out += character.valid ? text.substr(i, character.length) : kReplacementUtf8;
       i += character.length;
       continue;
     }

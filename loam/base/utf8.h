@@ -8,6 +8,7 @@
 namespace loam {
 
 inline constexpr uint32_t kReplacementCharacter = 0xFFFD;
+inline constexpr std::string_view kReplacementUtf8 = "\xEF\xBF\xBD";
 
 struct Utf8Char {
   uint32_t code_point;  // kReplacementCharacter for a malformed sequence

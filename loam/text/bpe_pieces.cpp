@@ -6,6 +6,7 @@
 
 #include "loam/base/error.h"
 #include "loam/base/log.h"
+#include "loam/base/utf8.h"
 #include "loam/text/merge_cuts.h"
 #include "loam/text/merge_lanes.h"
 #include "loam/text/merge_table.h"
@@ -16,8 +17,6 @@ namespace loam {
 namespace {
 
 constexpr size_t kBlockBytes = 4096;  // with all that merging keeps for it, this stays in the cache of a core
-
-constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
 
 // A vocabulary has no tokens for bytes that its corpus did not hold: those that are in no UTF-8 (GPT-NeoX, OLMo), some
 // control characters (Falcon), the first byte of planes that are not in use (StarCoder).
@@ -78,8 +77,9 @@ class BpePieces final : public PieceModel {
     return lacks_bytes_ &&
            std::any_of(piece.begin(), piece.end(), [&](char c) { return lacking_[static_cast<unsigned char>(c)]; });
   }
-  // The text that is encoded instead; and, unless `from` is null, the place that each byte of it comes from.
-  std::string replaced(std::string_view piece, std::vector<uint32_t>* from) const;
+  // The text that is encoded instead; the place that each byte of it comes from, and the end; and whether nothing was
+  // left out.
+  std::string replaced(std::string_view piece, std::vector<uint32_t>& from, bool& whole) const;
   // The length of the front of a piece, a few thousand bytes where that can be, that no merge ever joins with the rest.
   size_t block_length(std::string_view piece) const {
     size_t length = std::min(kBlockBytes, piece.size());
@@ -115,9 +115,15 @@ class BpeEncoder final : public PieceEncoder {
 
   void encode(std::string_view piece, std::vector<int32_t>& ids, std::vector<uint32_t>* lengths) override {
     if (model_.lacks(piece)) return encode_replaced(piece, ids, lengths);
-    const size_t first = ids.size();
     // Shorter pieces that are a token are in words(), where the caller has looked unless it wants lengths.
     const bool may_be_token = lengths || piece.size() > kMaxKeyBytes || !model_.words().is_complete();
+    encode_known(piece, may_be_token, ids, lengths);
+  }
+
+ private:
+  void encode_known(std::string_view piece, bool may_be_token, std::vector<int32_t>& ids,
+                    std::vector<uint32_t>* lengths) {
+    const size_t first = ids.size();
     if (const int32_t id = may_be_token ? model_.unmade(piece) : -1; id >= 0) {
       ids.push_back(id);
     } else {
@@ -133,11 +139,12 @@ class BpeEncoder final : public PieceEncoder {
     for (size_t i = first; lengths && i < ids.size(); ++i) lengths->push_back(model_.token_length(ids[i]));
   }
 
- private:
+  // A piece of which something was left out is no token, whatever is left.
   void encode_replaced(std::string_view piece, std::vector<int32_t>& ids, std::vector<uint32_t>* lengths) {
     std::vector<uint32_t> from, of_replaced;
-    const std::string text = model_.replaced(piece, lengths ? &from : nullptr);
-    if (!text.empty()) encode(text, ids, lengths ? &of_replaced : nullptr);
+    bool whole = true;
+    const std::string text = model_.replaced(piece, from, whole);
+    encode_known(text, whole, ids, lengths ? &of_replaced : nullptr);
     size_t at = 0;
     for (const uint32_t length : of_replaced) {
       const uint32_t begin = at == 0 ? 0 : from[at];  // what was left out belongs to the token before it
@@ -187,19 +194,17 @@ void BpePieces::find_byte_ids(const BpeModel& model, const std::vector<bool>& sp
   lacks_bytes_ = lacking_.any();
 }
 
-std::string BpePieces::replaced(std::string_view piece, std::vector<uint32_t>* from) const {
-  const std::string_view replacement = lacks(kReplacement) ? "" : kReplacement;
+std::string BpePieces::replaced(std::string_view piece, std::vector<uint32_t>& from, bool& whole) const {
   std::string text;
   for (size_t i = 0; i < piece.size(); ++i) {
     const auto byte = static_cast<unsigned char>(piece[i]);
-    if (!lacking_[byte]) {
-      text += piece[i];
-    } else if (is_never_in_utf8(byte)) {
-      text += replacement;
-    }
-    if (from) from->resize(text.size(), static_cast<uint32_t>(i));
+    const bool replaces = lacking_[byte] && is_never_in_utf8(byte) && !lacks(kReplacementUtf8);
+    if (replaces) text += kReplacementUtf8;
+    if (!lacking_[byte]) text += piece[i];
+    whole = whole && (replaces || !lacking_[byte]);
+    from.resize(text.size(), static_cast<uint32_t>(i));
   }
-  if (from) from->push_back(static_cast<uint32_t>(piece.size()));
+  from.push_back(static_cast<uint32_t>(piece.size()));
   return text;
 }
 

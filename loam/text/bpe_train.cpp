@@ -244,8 +244,7 @@ std::optional<Json> BpeTrainer::resume() {
   try {
     state_->check_counted(state.at("counted"));
     state_->total_bytes = state.at("bytes").as_int();
-    if (state_->total_bytes < 0 || (state_->total_bytes > 0 && state_->store->empty()))
-      fail(ErrorCode::kBadFormat, "{} bytes were counted in no runs", state_->total_bytes);
+    if (state_->total_bytes < 0) fail(ErrorCode::kBadFormat, "{} bytes were counted", state_->total_bytes);
     return state.at("position");
   } catch (const Error& error) {
     fail(error.code(), "{}: {}", state_->options.directory.string(), error.what());

@@ -28,7 +28,7 @@ std::string run_name(int64_t number) { return fmt::format("run-{:06}", number); 
 // Whether this class makes files of this name, or leaves them where it is killed: "run-000012", "manifest.json", and
 // what writing them makes beside them.
 bool is_ours(const fs::directory_entry& entry) {
-  static const std::regex kNames(R"((run-\d{6,18}|manifest\.json)|\.(run-\d{6,18}|manifest\.json)\.(tmp|old)-.*)");
+  static const std::regex kNames(R"((run-\d{6,18}|manifest\.json)|\.(run-\d{6,18}|manifest\.json)\.tmp-[-0-9]+)");
   std::error_code error;
   return entry.symlink_status(error).type() == fs::file_type::regular &&
          std::regex_match(entry.path().filename().string(), kNames);
@@ -122,8 +122,10 @@ void CountStore::remove() {
   }
   // The manifest goes first: what is left by a kill then is no state.
   fs::remove(directory_ / kManifest, error);
-  for (const auto& entry : fs::directory_iterator(directory_, error)) fs::remove(entry.path(), error);
-  if (!fs::is_symlink(directory_)) fs::remove(directory_, error);
+  for (fs::directory_iterator it(directory_, error), end; !error && it != end; it.increment(error)) {
+    if (is_ours(*it)) fs::remove(it->path(), error);
+  }
+  if (!error && !fs::is_symlink(directory_)) fs::remove(directory_, error);
   if (error) fail(ErrorCode::kIo, "{}: cannot remove: {}", directory_.string(), error.message());
   ::close(lock_);
   lock_ = -1;

@@ -1,5 +1,6 @@
 #include "loam/text/merge_cuts.h"
 
+#include <algorithm>
 #include <bit>
 
 namespace loam {
@@ -10,7 +11,7 @@ constexpr size_t kMaxCharacter = 4;  // bytes
 bool is_ascii(char c) { return static_cast<unsigned char>(c) < 0x80; }
 bool is_continuation(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
 
-// The bytes of a character as one number; 0 where it is not all there.
+// The bytes of a character as one number; 0 where it is not all there, and for NUL, which so counts as a part.
 
 // The one that ends at `end`: from the last byte that begins a character on.
 uint32_t character_before(std::string_view text, size_t end) {

@@ -44,7 +44,7 @@ class PieceModel {
   const NeighbourSet* neighbours() const { return neighbours_.get(); }
   // Appends parts of text[piece] whose ids, one part after another, are those of the piece; by default only itself.
   virtual void cut(std::string_view /*text*/, Piece piece, std::vector<Piece>& parts) const { parts.push_back(piece); }
-  // Some bytes that are in no UTF-8 have no token: they become U+FFFD.
+  // Some bytes have no token: they are left out, or, where no UTF-8 holds them, become U+FFFD.
   bool lacks_bytes() const { return lacks_bytes_; }
   // The token of which several in a row, inside a piece, are one; -1 if there is none.
   int32_t fused_id() const { return fused_id_; }

@@ -55,6 +55,7 @@ SpecialMatcher::Found SpecialMatcher::find(std::string_view text, size_t from, s
     size_t begin = position, end = behind;
     while (match.token->lstrip && begin > free && is_space(text, char_before(text, begin)))
       begin = char_before(text, begin);
+    if (match.token->rstrip) end = std::max(end, free);  // up to there it is white space that a token took
     while (match.token->rstrip && end < text.size() && is_space(text, end)) end += read_char(text, end).length;
     return {begin, end - begin, match.token->id, behind};
   }

@@ -36,7 +36,7 @@ class SpecialMatcher {
 
  private:
   struct Match {
-    const SpecialToken* token = nullptr;  // null if there is none
+    const SpecialToken* token = nullptr;  // the longest; null if there is none
     bool open = false;                    // more text may make a longer one
   };
   Match longest(std::string_view text, size_t position, bool may_continue) const;

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <atomic>
+#include <exception>
 
 #include "loam/base/error.h"
 #include "loam/base/parallel_for.h"
@@ -20,7 +21,9 @@ struct StreamEncoder::State {
       encoders.push_back(std::make_unique<TextEncoder>(*of.rules, *of.pieces, added, size_t{1} << 30));
     for (const SpecialToken& s : of.specials) {
       if (!s.always && !policy.allows(s.text)) continue;
-      holds_spaces = holds_spaces || (s.normalized && s.text.find_first_of(" \t\n") != std::string::npos);
+      const std::string shown = s.normalized ? of.rules->normalizer.apply(s.text) : s.text;
+      const bool prefixed = s.single_word && of.rules->space.prefix != SpaceRule::Prefix::kNever;
+      if (s.normalized && (prefixed || shown.find_first_of(" \t\n") != std::string::npos)) holds_spaces = true;
       // White space behind a token may belong to it, or stand where a space is put in front.
       inside_added.add_token(s.text);
       for (const char c : {' ', '\n'}) inside_added.add(s.text.back(), c);
@@ -63,23 +66,36 @@ size_t StreamEncoder::State::consume_parts(std::string_view text, bool final, co
   std::vector<size_t> cuts{0};
   for (size_t from = 0; from < text.size(); from += kPartBytes) {  // where none is found, no place is tried twice
     const size_t to = std::min(from + kPartBytes, text.size());
-    const size_t cut = final && to == text.size() ? to : last_cut(text, std::max(from, cuts.back()), to);
+    const size_t cut = final && to == text.size() ? to : last_cut(text, from, to);
     if (cut > 0) cuts.push_back(cut);
   }
   const size_t parts = cuts.size() - 1;
   part_ids.resize(std::max(part_ids.size(), parts));
+  std::vector<std::exception_ptr> faults(parts);
   std::atomic<size_t> next = 0;
+  std::atomic<bool> failed = false;
+  const auto encode_part = [&](size_t i, int thread) {
+    part_ids[i].clear();
+    const std::string_view part = text.substr(cuts[i], cuts[i + 1] - cuts[i]);
+    encoders[static_cast<size_t>(thread)]->encode(part, i == 0 ? context : Before::kText, part_ids[i], nullptr);
+  };
   const auto threads = static_cast<int>(encoders.size());
   parallel_for(threads, threads, 1, [&](int64_t begin, int64_t, int thread) {
     if (begin == 0) meanwhile();
-    for (size_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < parts;) {
-      part_ids[i].clear();
-      const std::string_view part = text.substr(cuts[i], cuts[i + 1] - cuts[i]);
-      encoders[static_cast<size_t>(thread)]->encode(part, i == 0 ? context : Before::kText, part_ids[i], nullptr);
+    for (size_t i; !failed && (i = next.fetch_add(1)) < parts;) {
+      try {
+        encode_part(i, thread);
+      } catch (...) {
+        faults[i] = std::current_exception();
+        failed = true;
+      }
     }
   });
   if (parts > 0) context = Before::kText;
-  for (size_t i = 0; i < parts; ++i) sink(part_ids[i]);
+  for (size_t i = 0; i < parts; ++i) {  // every part before one that failed was begun
+    if (faults[i]) std::rethrow_exception(faults[i]);
+    sink(part_ids[i]);
+  }
   return cuts.back();
 }
 

@@ -268,13 +268,13 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, std::span<const Te
                text.size(), before_end);
     before_end = end;
     const std::string_view range = text.substr(0, end);
-    for (size_t at = begin; at < end;) {
-      const SpecialMatcher::Found found = state_->control_only.find(range, at, at);
+    for (size_t search = begin; search < end;) {
+      const SpecialMatcher::Found found = state_->control_only.find(range, search, std::max(begin, from));
       if (found.length == 0) break;
-      at = found.position + found.length;
       encode_until(found.position);
       ids.push_back(found.id);
-      from = at;
+      from = found.position + found.length;
+      search = found.behind;
       before = Before::kAddedToken;
     }
   }

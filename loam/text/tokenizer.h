@@ -130,9 +130,11 @@ class StreamEncoder {
   void finish(std::vector<int32_t>& out);                        // appends the rest; the next push begins a new text
 
   // Instead of push(), for several threads and who keeps the bytes: hands out the ids of what no continuation of `text`
-  // can change, or, with `final`, of all, and returns how many bytes that was; the rest must come again in front of
-  // more. `sink` and, before this thread takes its part in encoding, `meanwhile` run on the calling thread. The ids are
-  // the same for any number of threads.
+  // can change, or, with `final`, of all (then a new text begins), and returns how many bytes that was; the rest must
+  // come again in front of more, of twice as much where nothing could be cut, or the total time is not linear. `sink`
+  // and, before this thread takes its part in encoding, `meanwhile` run on the calling thread; other threads read
+  // `text` meanwhile. The ids are the same for any number of threads. Errors as of encode(), behind the ids of the
+  // parts before; then, and with push(), the encoder must not be used on.
   size_t encode_front(std::string_view text, bool final, const IdSink& sink, const std::function<void()>& meanwhile);
 
  private:

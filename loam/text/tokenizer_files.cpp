@@ -130,15 +130,29 @@ Tokenizer load_tokenizer(const Path& path) {
   if (path.extension() == ".gguf") return load_gguf_tokenizer(path);
   if (path.extension() == ".tiktoken") return load_tiktoken(path);
   // Mistral's names go on: tokenizer.model.v3
-  if (path.extension() == ".model" || path.stem().extension() == ".model")
+  const bool versioned = path.extension().string().starts_with(".v") && path.stem().extension() == ".model";
+  if (path.extension() == ".model" || versioned)
     return holds_ranks(path) ? load_tiktoken(path) : load_sentencepiece(path);
   return parse_tokenizer_json(read_file(path, kMaxFileBytes), path.string());
 }
 
+namespace {
+
+// The pair of files holds tokens and merges; of all else it means what GPT-2 has.
+bool is_plain_gpt2(const BpeModel& model) {
+  const auto looks_around = [](const SpecialToken& s) {
+    return s.always || s.single_word || s.lstrip || s.rstrip || s.normalized;
+  };
+  return model.pretokenizer.name() == "gpt2" && model.normalizer.empty() && !model.ignore_merges &&
+         model.space.prefix == SpaceRule::Prefix::kNever &&
+         std::none_of(model.specials.begin(), model.specials.end(), looks_around);
+}
+
+}  // namespace
+
 void save_tokenizer(const Tokenizer& tokenizer, const Path& directory) {
   write_file_atomic(directory / "tokenizer.json", tokenizer_json(tokenizer));
-  // The pair of files says nothing of a pattern: it means GPT-2's.
-  if (!tokenizer.bpe() || tokenizer.bpe()->pretokenizer.name() != "gpt2") return;
+  if (!tokenizer.bpe() || !is_plain_gpt2(*tokenizer.bpe())) return;
   const BpeParts parts = disassemble_bpe(*tokenizer.bpe());
   Json::Object vocab;
   for (const auto& [text, id] : parts.vocab) vocab.emplace_back(text, id);

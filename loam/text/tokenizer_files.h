@@ -17,8 +17,8 @@ namespace loam {
 // over.
 Tokenizer load_tokenizer(const Path& path);
 
-// Writes tokenizer.json, vocab.json and merges.txt into an existing directory. Hugging Face tokenizers reads the first
-// with equal ids.
+// Writes tokenizer.json into an existing directory, and GPT-2's pair vocab.json and merges.txt if they hold all that
+// decides ids. Hugging Face tokenizers reads the first with equal ids.
 void save_tokenizer(const Tokenizer& tokenizer, const Path& directory);
 
 // Error{kInvalidArgument} for a text that cannot be a special token of a trained tokenizer: none, too long, no UTF-8,
@@ -47,7 +47,8 @@ Tokenizer load_tiktoken(const Path& path, std::string_view encoding = "");
 // follow from the order of its ids.
 std::string tiktoken_ranks(const Tokenizer& tokenizer);
 
-// Mistral's tekken.json: ranks, a pattern, and control tokens, whose ids come first.
+// Mistral's tekken.json: ranks, a pattern, and control tokens, whose ids come first. Error{kBadFormat} for a damaged
+// file, Error{kInvalidArgument} for a pattern that PCRE2 refuses.
 Tokenizer load_tekken(const Path& path);
 
 // The tokenizer in the metadata of a GGUF file (ggml's docs/gguf.md): the models "gpt2" (byte-level BPE, its pattern by

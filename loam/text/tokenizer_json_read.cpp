@@ -1,6 +1,7 @@
 // Reading Hugging Face's tokenizer.json. The format is defined by the serialisers of the library `tokenizers`; what is
 // not understood and could change ids is refused.
 #include <algorithm>
+#include <bitset>
 #include <map>
 #include <unordered_map>
 #include <unordered_set>
@@ -24,6 +25,7 @@ class ModelReader {
   std::vector<SpecialToken> read_added(size_t vocab_size) const;
   void check_bpe() const;
   BpeParts read_parts() const;
+  void check_bytes(const BpeModel& model) const;
   BpeModel read_bpe() const;
   SpmModel read_characters() const;
   UnigramModel read_unigram() const;
@@ -134,12 +136,26 @@ void check_added(const TokenizerJson& file, const Vocab& vocab, const std::vecto
   }
 }
 
+// A byte without a token is left out; but not where another token would stand for it.
+void ModelReader::check_bytes(const BpeModel& model) const {
+  std::bitset<256> known;
+  for (const std::string& token : model.tokens) {
+    if (token.size() == 1) known.set(static_cast<unsigned char>(token[0]));
+  }
+  if (known.all()) return;
+  for (const char* key : {"unk_token", "byte_fallback"}) {
+    const Json* given = file_.given(model_, key);
+    if (given && !(given->is_bool() && !given->as_bool())) file_.refuse("{} with bytes that have no token", key);
+  }
+}
+
 BpeModel ModelReader::read_bpe() const {
   const BpeParts parts = read_parts();
   std::vector<SpecialToken> added = read_added(parts.vocab.size());
   check_added(file_, parts.vocab, added);
   BpeModel model = assemble_bpe(parts, std::move(added), file_.source());
   model.ignore_merges = file_.flag(model_, "ignore_merges", false);
+  check_bytes(model);
   std::vector<SpecialToken> specials = std::move(model.specials);
   static_cast<TokenizerRules&>(model) = rules_.rules;
   model.specials = std::move(specials);

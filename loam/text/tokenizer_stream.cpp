@@ -4,6 +4,7 @@
 #include <bit>
 #include <charconv>
 #include <cstring>
+#include <exception>
 #include <string>
 #include <vector>
 
@@ -33,7 +34,7 @@ class Block {
       const auto count = static_cast<size_t>(source.read(std::span(buffer_).subspan(end_, kRoom + size - end_)));
       is_last_ = count == 0;
       end_ += count;
-      if (count < kAtHand && end_ - begin_ >= kAtHand) break;
+      if (count < kAtHand && end_ - begin_ >= size / 8) break;
     }
   }
   void put_in_front(std::string_view rest) {
@@ -62,9 +63,14 @@ int64_t encode_blocks(StreamEncoder& encoder, ByteSource& source, size_t block_b
   auto bytes = static_cast<int64_t>(block.text().size());
   while (true) {
     check_interrupt();
+    std::exception_ptr fault;  // of reading: what came before is handed out
     const size_t done = encoder.encode_front(block.text(), block.is_last(), sink, [&] {
       if (block.is_last()) return;
-      next.read(source, block_bytes);
+      try {
+        next.read(source, block_bytes);
+      } catch (...) {
+        fault = std::current_exception();
+      }
       bytes += static_cast<int64_t>(next.text().size());
     });
     if (block.is_last()) return bytes;
@@ -73,6 +79,9 @@ int64_t encode_blocks(StreamEncoder& encoder, ByteSource& source, size_t block_b
     // Twice what could not be cut, so that the total work stays linear however long a piece gets.
     block_bytes = std::max(block_bytes, 2 * rest.size());
     std::swap(block, next);
+    if (!fault) continue;
+    encoder.encode_front(block.text(), false, sink, [] {});
+    std::rethrow_exception(fault);
   }
 }
 

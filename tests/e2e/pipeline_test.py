@@ -70,7 +70,7 @@ class Pipeline(ProgramTest):
         self.assertEqual((decoded["tokens"], decoded["bytes"], decoded["text"]), (2, 2, "hi"))
 
     def check_conversion(self):
-        """Ranks of tiktoken, which come back as the same tokens; and the pair of GPT-2 from tokenizer.json."""
+        """Tokens by rank for tiktoken, the 256 bytes first; and all files of training from tokenizer.json."""
         ranks = self.root / "own.tiktoken"
         convert = ["tokenizer", "convert", "--tokenizer", self.tokenizer, "--out"]
         self.succeeds(*convert, ranks)
@@ -116,7 +116,7 @@ class Pipeline(ProgramTest):
         self.fails(2, *compare, pipe, says=["read more than once"])
         train = ["tokenizer", "train", "--input", text, "--vocab-size", "280", "--out", self.root / "held", "--held-out"]
         self.fails(1, *train, utf16, says=["UTF-16"])
-        threading.Thread(target=pipe.write_bytes, args=[text.read_bytes()]).start()  # opens when it is read
+        threading.Thread(target=pipe.write_bytes, args=[text.read_bytes()], daemon=True).start()  # opens when it is read
         self.assertEqual(self.json_of(*train, pipe)["held_out_bytes_per_token"], by_kind["bpe"]["bytes_per_token"])
 
     def check_data(self):

@@ -15,10 +15,15 @@ using Ids = std::vector<int32_t>;
 
 // Characters of one to four bytes, whole and in parts, and bytes that no character has.
 const std::vector<std::string>& characters() {
-  static const std::vector<std::string> some = {
-      "a",        "b",      "\u00e9",     "\u044f", "\u4f60", "\u597d",   "\u4e2d",
-      "\u56fd",   "\u6587", "\U0001f60a", "\xe4",   "\xbd",   "\xe4\xbd", "\x80\x80\x80\x80\x80",
-      "\xf0\x9f", "\xff"};
+  static const std::vector<std::string> some = {"a",        "b",
+                                                "\u00e9",   "\u044f",
+                                                "\u4f60",   "\u597d",
+                                                "\u4e2d",   "\u56fd",
+                                                "\u6587",   "\U0001f60a",
+                                                "\xe4",     "\xbd",
+                                                "\xe4\xbd", "\x80\x80\x80\x80\x80",
+                                                "\xf0\x9f", std::string(1, '\0'),
+                                                "\xff"};
   return some;
 }
 

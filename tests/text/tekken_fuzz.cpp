@@ -1,5 +1,5 @@
 // Any bytes as a tekken.json, or as the end of its list of tokens behind those of the 256 bytes: a tokenizer that
-// encodes without loss, or Error{kBadFormat}; kInvalidArgument for a pattern that PCRE2 refuses.
+// encodes without loss, if it says so, or Error{kBadFormat}; kInvalidArgument for a pattern that PCRE2 refuses.
 #include <cstdlib>
 
 #include "loam/base/base64.h"

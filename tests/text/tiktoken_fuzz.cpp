@@ -1,5 +1,5 @@
 // Any bytes as lines of a file of ranks, alone or behind those of the 256 bytes: a tokenizer that encodes without loss,
-// or Error{kBadFormat}.
+// if it says so, or Error{kBadFormat}.
 #include <cstdlib>
 
 #include "loam/base/base64.h"
