@@ -66,6 +66,7 @@ TEST(Json, MessagesAreShort) {
       "\"x'; " + std::string(300000, 'y');  // a string without end, which looks like the end of a quote
   const std::string said = testing::error_of(ErrorCode::kBadFormat, [&] { Json::parse(bad); });
   EXPECT_LT(said.size(), 500u);
+  EXPECT_EQ(said.find("yyy"), std::string::npos) << said;
 }
 
 // Fault 2: an escape of half a surrogate pair, or bytes that are no UTF-8, cost one character and not the document.

@@ -196,7 +196,8 @@ TEST_F(Spill, DamagedFilesAreNamedAndNothingOfOthersIsRemoved) {
   write_file_atomic(directory_ / "counts" / "letter.txt", "Dear");
   EXPECT_LOAM_ERROR(CountStore(directory_ / "counts").remove(), ErrorCode::kAlreadyExists, "letter.txt");
   EXPECT_EQ(read_file(directory_ / "counts" / "letter.txt"), "Dear");
-  for (const char* name : {"run-1", "run-000001/step.bin", "run-log.txt", "manifest.json.bak", "manifest.json/x"}) {
+  for (const char* name : {"run-1", "run-000001/step.bin", "run-log.txt", "manifest.json.bak",
+                           ".run-000001.tmp-my notes", "manifest.json/x"}) {
     const Path counts = directory_ / "others", file = counts / name;
     std::filesystem::create_directories(file.parent_path());
     write_file_atomic(file, "Dear");

@@ -59,6 +59,39 @@ TEST_F(TokenizerStream, ThreadsGiveTheIdsOfOne) {
   EXPECT_EQ(found[0], tokenizer_.encode(text, SpecialPolicy::all()));
 }
 
+// What a stream gave before it broke is encoded, by any number of threads.
+TEST_F(TokenizerStream, WhatComesBeforeAFaultIsEncoded) {
+  class Broken final : public ByteSource {
+   public:
+    explicit Broken(std::string_view text) : text_(text) {}
+    int64_t read(std::span<char> buffer) override {
+      if (text_.empty()) fail(ErrorCode::kIo, "broken");
+      const size_t count = std::min({buffer.size(), text_.size(), size_t{100'000}});
+      std::copy_n(text_.data(), count, buffer.data());
+      text_.remove_prefix(count);
+      return static_cast<int64_t>(count);
+    }
+    int64_t file_position() const override { return 0; }
+    const std::string& name() const override { return name_; }
+
+   private:
+    std::string_view text_;
+    std::string name_ = "broken";
+  };
+  const std::string text = random_text({"the ", "cat ", "ate\n"}, 1'500'000, 1);
+  const Ids wanted = tokenizer_.encode(text);
+  for (const int threads : {1, 2}) {
+    Broken source(text);
+    Ids ids;
+    const IdSink sink = [&](std::span<const int32_t> part) { ids.insert(ids.end(), part.begin(), part.end()); };
+    EXPECT_LOAM_ERROR(encode_stream(tokenizer_, source, SpecialPolicy::none(), sink, threads), ErrorCode::kIo,
+                      "broken");
+    ASSERT_LE(ids.size(), wanted.size());
+    EXPECT_TRUE(std::equal(ids.begin(), ids.end(), wanted.begin())) << threads;
+    EXPECT_GT(ids.size(), wanted.size() * 9 / 10) << threads;
+  }
+}
+
 TEST_F(TokenizerStream, EncodeAndDecodeWholeStreams) {
   const std::string text = random_text(hard_parts(), 300000, 3);
   write_file_atomic(directory_ / "text", text);

@@ -182,6 +182,21 @@ TEST(Tokenizer, BytesWithoutTokensBecomeReplacementCharacters) {
   }
 }
 
+// A piece is looked up as Hugging Face's library sees it: with U+FFFD, and with what is then left out.
+TEST(Tokenizer, PiecesThatLackBytesAreLookedUpWhole) {
+  BpeModel model = model_of({});
+  model.ignore_merges = true;
+  model.tokens[3].clear();
+  model.tokens[0xFF].clear();
+  model.tokens.insert(model.tokens.end(), {"!?", "!\uFFFD"});  // no merges make them
+  const Tokenizer tokenizer(model);
+  EXPECT_EQ(tokenizer.encode("!?"), Ids{256});
+  EXPECT_EQ(tokenizer.encode("\3!?"), (Ids{'!', '?'}));
+  EXPECT_EQ(tokenizer.encode_with_ranges("\3!?").ids, (Ids{'!', '?'}));
+  EXPECT_EQ(tokenizer.encode("!\xff"), Ids{257});
+  EXPECT_EQ(tokenizer.encode_with_ranges("!\xff").ids, Ids{257});
+}
+
 // As Hugging Face's library does with characters that its BPE has no token for (Falcon: control characters).
 TEST(Tokenizer, OtherBytesWithoutTokensAreLeftOut) {
   BpeModel model = model_of({{"!", "?"}});
@@ -351,6 +366,26 @@ TEST(Tokenizer, AddedTokensThatLookAround) {
   }
 }
 
+TEST(Tokenizer, TrustingAllIsAllowingAll) {
+  BpeModel model = make_bpe_model({}, {}, Pretokenizer::gpt2());
+  for (const char* text : {"<m>", " <s>", "\n"}) {
+    SpecialToken token{text, static_cast<int32_t>(model.tokens.size())};
+    token.rstrip = token.text != " <s>";
+    model.tokens.push_back(token.text);
+    model.specials.push_back(token);
+  }
+  const Tokenizer tokenizer(model);
+  for (const std::string& text :
+       {std::string("a<m> <s>b"), std::string("<m> \n <s>\n\n x"), std::string(200000, '\n')}) {
+    const std::vector<TextRange> all = {{0, text.size()}};
+    const Ids wanted = tokenizer.encode(text, SpecialPolicy::all());
+    EXPECT_EQ(tokenizer.encode(text, all), wanted);
+    if (text[0] == '\n') {
+      EXPECT_EQ(wanted.size(), text.size());  // each of them, in linear time
+    }
+  }
+}
+
 TEST(Tokenizer, LongestSpecialTokenWins) {
   const Tokenizer tokenizer(make_bpe_model({}, {"X", "XX", "XXY"}, Pretokenizer::gpt2()));
   const int32_t x = 256, xx = 257, xxy = 258;
@@ -475,11 +510,13 @@ TEST(StreamEncoder, ThreadsKeepTokensThatLookAround) {
   for (uint64_t seed = 0; seed < kSeeds; ++seed) {
     const PhiloxStream random{seed, 4};
     BpeModel model = *trained().bpe();
+    if (seed % 2) model.normalizer = Normalizer({normal::Lowercase{}});
     for (uint64_t i = 0; i < tokens.size(); ++i) {
       SpecialToken token{tokens[i], static_cast<int32_t>(model.tokens.size()), random.below(4 * i, 2) > 0};
       token.single_word = random.below(4 * i + 1, 2) > 0;
       token.lstrip = random.below(4 * i + 2, 3) == 0;
       token.rstrip = random.below(4 * i + 3, 3) == 0;
+      token.normalized = seed % 2 && i % 3 == 0;
       model.tokens.push_back(token.text);
       model.specials.push_back(token);
     }
@@ -492,6 +529,38 @@ TEST(StreamEncoder, ThreadsKeepTokensThatLookAround) {
       ASSERT_EQ(testing::encode_in_blocks(tokenizer, policy, text, text.size(), 3), wanted) << seed;
       ASSERT_EQ(testing::encode_in_blocks(tokenizer, policy, text, 50001, 2), wanted) << seed;
     }
+  }
+}
+
+// Most of a text is encoded in parts before its end is known, and the other work is done once.
+TEST(StreamEncoder, EncodesInParts) {
+  const Tokenizer tokenizer = trained();
+  const std::string text = random_text({"low ", "lower ", "newest\n", "the "}, 50000, 1);
+  StreamEncoder encoder(tokenizer, SpecialPolicy::none(), 1, 2);
+  int parts = 0, others = 0;
+  const IdSink sink = [&](std::span<const int32_t> ids) { parts += !ids.empty(); };
+  EXPECT_GT(encoder.encode_front(text, false, sink, [&] { ++others; }), text.size() * 9 / 10);
+  EXPECT_GT(parts, 4);
+  EXPECT_EQ(others, 1);
+}
+
+// Of several errors that of the earliest place, behind the ids of the parts before it.
+TEST(StreamEncoder, TheEarliestErrorIsTold) {
+  UnigramModel model;  // without an unknown token
+  model.tokens = {"a", " ", "b"};
+  model.scores = {-1, -1, -1};
+  model.unknown_id = model.first_byte_id = -1;
+  model.space = {};
+  const Tokenizer tokenizer(model);
+  std::string text;
+  for (int i = 0; i < 200000; ++i) text += "a ";
+  text.replace(200000, 1, "x").replace(300000, 1, "y");
+  for (int round = 0; round < 20; ++round) {
+    StreamEncoder encoder(tokenizer, SpecialPolicy::none(), 1, 3);
+    size_t ids = 0;
+    const IdSink sink = [&](std::span<const int32_t> some) { ids += some.size(); };
+    EXPECT_LOAM_ERROR(encoder.encode_front(text, true, sink, [] {}), ErrorCode::kInvalidArgument, "\"x\"");
+    EXPECT_LE(ids, 200000u);
   }
 }
 

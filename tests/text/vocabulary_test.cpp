@@ -292,6 +292,8 @@ TEST(TiktokenFile, NamesDecideOrAreRefused) {
   write_file_atomic(path, bytes);
   EXPECT_EQ(load_tiktoken(path, "gpt2").encode("a"), Ids{'a'});
   EXPECT_LOAM_ERROR(load_tiktoken(path), ErrorCode::kInvalidArgument, "256 ranks");
+  write_file_atomic(directory / "qwen3.5.tiktoken", bytes);
+  EXPECT_EQ(load_tiktoken(directory / "qwen3.5.tiktoken").special_id("<|endoftext|>"), 248044);
   EXPECT_LOAM_ERROR(load_tiktoken(path, "cl50k"), ErrorCode::kInvalidArgument, "known are r50k_base, gpt2");
   refused("YQ== 0\nYQ== 1\n", ErrorCode::kBadFormat, "rank 1 is there twice");
   refused("YQ== 0\nYg== 0\n", ErrorCode::kBadFormat, "two tokens have the rank 0");
