@@ -24,11 +24,10 @@ Measured measure(const Tokenizer& tokenizer, const Path& file, int threads) {
   Measured measured;
   const Stopwatch all;
   do {
-    TextSource source(open_input(file), [](int64_t) {});
-    source.begin_text();
+    const auto source = open_text(file);
     const Stopwatch watch;
     measured.counts = encode_stream(
-        tokenizer, source, SpecialPolicy::none(), [](std::span<const int32_t>) {}, threads);
+        tokenizer, *source, SpecialPolicy::none(), [](std::span<const int32_t>) {}, threads);
     const double rate = static_cast<double>(measured.counts.bytes) / std::max(watch.seconds(), 1e-9);
     measured.bytes_per_second = std::max(measured.bytes_per_second, rate);
   } while (all.seconds() < kLeastSeconds);

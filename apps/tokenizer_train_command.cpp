@@ -116,9 +116,8 @@ double bytes_per_token(const Tokenizer& tokenizer, const Path& file, const Docum
       counts.tokens += static_cast<int64_t>(tokenizer.encode(document.text, SpecialPolicy::none()).size());
     }
   } else {
-    TextSource source(open_input(file), [](int64_t) {});
-    source.begin_text();
-    counts = encode_stream(tokenizer, source, SpecialPolicy::none(), [](std::span<const int32_t>) {});
+    const auto source = open_text(file);
+    counts = encode_stream(tokenizer, *source, SpecialPolicy::none(), [](std::span<const int32_t>) {});
   }
   LOAM_CHECK(counts.tokens > 0, "{}: holds no text", file.string());
   return static_cast<double>(counts.bytes) / static_cast<double>(counts.tokens);
@@ -128,7 +127,7 @@ double bytes_per_token(const Tokenizer& tokenizer, const Path& file, const Docum
 void check_held_out(const Options& o) {
   std::error_code error;
   if (o.held_out.empty() || o.held_out == "-" || std::filesystem::is_fifo(o.held_out, error)) return;
-  TextSource(open_input(o.held_out), [](int64_t) {}).begin_text();
+  open_text(o.held_out);
 }
 
 // What earlier runs have counted, or nothing.

@@ -66,4 +66,10 @@ bool TextSource::extend() {
   return got > 0;
 }
 
+std::unique_ptr<TextSource> open_text(const Path& path) {
+  auto source = std::make_unique<TextSource>(open_input(path), [](int64_t) {});
+  source->begin_text();
+  return source;
+}
+
 }  // namespace loam

@@ -31,4 +31,7 @@ class TextSource : public ByteSource {
   size_t begin_ = 0;
 };
 
+// A file of text from its beginning: begin_text() is done.
+std::unique_ptr<TextSource> open_text(const Path& path);
+
 }  // namespace loam

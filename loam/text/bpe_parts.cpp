@@ -37,6 +37,17 @@ std::pair<std::string, std::string> split_merge(std::string_view text, std::stri
   return {std::string(text.substr(0, space)), std::string(text.substr(space + 1))};
 }
 
+void take_merges(const BpeParts& parts, std::string_view source, SpmModel& model) {
+  std::unordered_map<std::string_view, int32_t> ids(parts.vocab.begin(), parts.vocab.end());
+  for (const auto& [left, right] : parts.merges) {
+    if (!ids.contains(left) || !ids.contains(right) || !ids.contains(left + right))
+      fail(ErrorCode::kBadFormat, "{}: the merge of \"{}\" and \"{}\" is not one of tokens", source, left, right);
+    model.merges.emplace_back(ids.at(left), ids.at(right));
+    model.merge_ids.push_back(ids.at(left + right));
+  }
+  model.lists_merges = true;
+}
+
 BpeModel assemble_bpe(const BpeParts& parts, std::vector<SpecialToken> specials, std::string_view source) {
   BpeModel model;
   int64_t size = 0;

@@ -13,6 +13,8 @@
 
 namespace loam {
 
+inline constexpr int64_t kMaxTokenizerBytes = int64_t{1} << 30;  // of a file
+
 struct BpeParts {
   std::vector<std::pair<std::string, int32_t>> vocab;
   std::vector<std::pair<std::string, std::string>> merges;
@@ -26,6 +28,9 @@ std::vector<std::pair<std::string, int32_t>> read_vocab(const Json& vocab, std::
 
 // One merge from "a b". Error{kBadFormat} unless there is exactly one space with text on both sides.
 std::pair<std::string, std::string> split_merge(std::string_view text, std::string_view source);
+
+// Appends the merges to model.merges and model.merge_ids. Error{kBadFormat} for one that is not of tokens.
+void take_merges(const BpeParts& parts, std::string_view source, SpmModel& model);
 
 // Tokens that are among `specials` stand for their own text, the others for the bytes behind the alphabet.
 // Error{kBadFormat} for a merge of unknown tokens.

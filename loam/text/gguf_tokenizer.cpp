@@ -2,7 +2,6 @@
 // are missing are its own.
 #include <algorithm>
 #include <limits>
-#include <unordered_map>
 
 #include "loam/base/gguf.h"
 #include "loam/base/utf8.h"
@@ -166,16 +165,10 @@ Tokenizer read_character_bpe(const GgufVocab& vocab) {
   model.unknown_id = vocab.id("unknown_token_id", -1);
   model.bos_id = vocab.id("bos_token_id", -1);
   model.eos_id = vocab.id("eos_token_id", -1);
-  std::unordered_map<std::string_view, int32_t> ids;
-  for (size_t i = 0; i < vocab.tokens.size(); ++i) ids.emplace(vocab.tokens[i], static_cast<int32_t>(i));
-  for (const std::string& merge : vocab.texts("merges")) {
-    const auto [left, right] = split_merge(merge, vocab.source());
-    if (!ids.contains(left) || !ids.contains(right) || !ids.contains(left + right))
-      vocab.refuse("the merge of \"" + left + "\" and \"" + right + "\" is not one of tokens");
-    model.merges.emplace_back(ids.at(left), ids.at(right));
-    model.merge_ids.push_back(ids.at(left + right));
-  }
-  model.lists_merges = true;
+  BpeParts parts;
+  for (size_t i = 0; i < vocab.tokens.size(); ++i) parts.vocab.emplace_back(vocab.tokens[i], static_cast<int32_t>(i));
+  for (const std::string& merge : vocab.texts("merges")) parts.merges.push_back(split_merge(merge, vocab.source()));
+  take_merges(parts, vocab.source(), model);
   model.frame = frame_of(vocab, true, false, model.bos_id, model.eos_id);
   return make_tokenizer(std::move(model), vocab.source());
 }

@@ -13,8 +13,6 @@
 namespace loam {
 namespace {
 
-constexpr int64_t kMaxFileBytes = int64_t{1} << 30;
-
 using Wire = protozero::pbf_wire_type;
 
 constexpr uint32_t field(protozero::pbf_tag_type tag, Wire wire) { return protozero::tag_and_type(tag, wire); }
@@ -243,7 +241,7 @@ Tokenizer parse_sentencepiece(std::string_view bytes, std::string_view source) {
 }
 
 Tokenizer load_sentencepiece(const Path& path) {
-  return parse_sentencepiece(read_file(path, kMaxFileBytes), path.string());
+  return parse_sentencepiece(read_file(path, kMaxTokenizerBytes), path.string());
 }
 
 }  // namespace loam

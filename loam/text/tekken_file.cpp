@@ -10,8 +10,6 @@
 namespace loam {
 namespace {
 
-constexpr int64_t kMaxFileBytes = int64_t{1} << 30;
-
 // Where the file does not list them. The rest are numbered.
 constexpr const char* kSpecials[] = {"<unk>",
                                      "<s>",
@@ -88,7 +86,7 @@ BpeModel read_model(const Json& file) {
 
 Tokenizer load_tekken(const Path& path) {
   const std::string source = path.string();
-  const Json file = Json::parse(read_file(path, kMaxFileBytes), source);
+  const Json file = Json::parse(read_file(path, kMaxTokenizerBytes), source);
   BpeModel model;
   try {
     model = read_model(file);

@@ -17,8 +17,6 @@
 namespace loam {
 namespace {
 
-constexpr int64_t kMaxFileBytes = int64_t{1} << 30;
-
 // A token that is neither a byte nor made by a merge can't come out of text, so it is a special token (<|endoftext|> of
 // GPT-2).
 std::vector<SpecialToken> unmade_tokens(const BpeParts& parts, std::string_view source) {
@@ -34,8 +32,8 @@ std::vector<SpecialToken> unmade_tokens(const BpeParts& parts, std::string_view 
 
 Tokenizer load_gpt2_pair(const Path& vocab_path, const Path& merges_path) {
   const std::string source = vocab_path.string();
-  BpeParts parts{read_vocab(Json::parse(read_file(vocab_path, kMaxFileBytes), source), source), {}};
-  const std::string merges = read_file(merges_path, kMaxFileBytes);
+  BpeParts parts{read_vocab(Json::parse(read_file(vocab_path, kMaxTokenizerBytes), source), source), {}};
+  const std::string merges = read_file(merges_path, kMaxTokenizerBytes);
   std::string_view rest = merges;
   for (int64_t number = 1; !rest.empty(); ++number) {
     const size_t end = rest.find('\n');
@@ -85,7 +83,7 @@ void trim_control_token(std::string& token) {
 
 // Llama 3 calls a file of ranks tokenizer.model, as SentencePiece does its own.
 bool holds_ranks(const Path& path) {
-  const std::string bytes = read_file(path, kMaxFileBytes);
+  const std::string bytes = read_file(path, kMaxTokenizerBytes);
   const std::string_view line = std::string_view(bytes).substr(0, bytes.find('\n'));
   const auto printable = [](char c) { return c >= ' ' && c <= '~'; };
   return !line.empty() && line.find(' ') != std::string_view::npos && std::all_of(line.begin(), line.end(), printable);
@@ -94,7 +92,7 @@ bool holds_ranks(const Path& path) {
 }  // namespace
 
 Tokenizer load_llama2c_tokenizer(const Path& path, int64_t vocab_size) {
-  const std::string bytes = read_file(path, kMaxFileBytes);
+  const std::string bytes = read_file(path, kMaxTokenizerBytes);
   const std::string source = path.string();
   ByteCursor cursor(bytes, source);
   const int32_t longest = cursor.number<int32_t>();
@@ -133,7 +131,7 @@ Tokenizer load_tokenizer(const Path& path) {
   const bool versioned = path.extension().string().starts_with(".v") && path.stem().extension() == ".model";
   if (path.extension() == ".model" || versioned)
     return holds_ranks(path) ? load_tiktoken(path) : load_sentencepiece(path);
-  return parse_tokenizer_json(read_file(path, kMaxFileBytes), path.string());
+  return parse_tokenizer_json(read_file(path, kMaxTokenizerBytes), path.string());
 }
 
 namespace {

@@ -221,14 +221,7 @@ SpmModel ModelReader::read_characters() const {
   model.eos_id = control_token(model.specials, "</s>");
   model.first_byte_id = byte_tokens(parts.vocab);
   model.fuse_unknown = file_.flag(model_, "fuse_unk", false);
-  std::unordered_map<std::string_view, int32_t> ids(parts.vocab.begin(), parts.vocab.end());
-  for (const auto& [left, right] : parts.merges) {
-    if (!ids.contains(left) || !ids.contains(right) || !ids.contains(left + right))
-      file_.refuse("the merge of \"{}\" and \"{}\" is not one of tokens", left, right);
-    model.merges.emplace_back(ids.at(left), ids.at(right));
-    model.merge_ids.push_back(ids.at(left + right));
-  }
-  model.lists_merges = true;
+  take_merges(parts, file_.source(), model);
   return model;
 }
 

@@ -159,6 +159,20 @@ inline std::map<std::string, int64_t> count_pieces(const std::vector<std::string
   return pieces;
 }
 
+// A vocabulary with a token for each byte (ids 0 to 255) and merges given as text.
+inline BpeModel model_of(const std::vector<ByteMerge>& merges) {
+  BpeModel model = make_bpe_model({}, {}, Pretokenizer::gpt2());
+  const auto id_of = [&](const std::string& token) {
+    return static_cast<int32_t>(std::find(model.tokens.begin(), model.tokens.end(), token) - model.tokens.begin());
+  };
+  for (const auto& [left, right] : merges) {
+    if (id_of(left + right) == static_cast<int32_t>(model.tokens.size())) model.tokens.push_back(left + right);
+    model.merges.emplace_back(id_of(left), id_of(right));
+    model.merge_ids.push_back(id_of(left + right));
+  }
+  return model;
+}
+
 inline std::vector<ByteMerge> as_bytes(const std::vector<Merge>& merges) {
   const BpeModel model = make_bpe_model(merges, {}, Pretokenizer::gpt2());
   std::vector<ByteMerge> bytes;

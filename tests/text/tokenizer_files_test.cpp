@@ -164,21 +164,6 @@ TEST(TokenizerFiles, WhatWouldChangeIdsIsRefused) {
   refused([](Json& f) { f["added_tokens"].push_back(Json(f["added_tokens"].as_array()[0])); }, "there twice");
   refused([](Json& f) { std::erase_if(f["model"]["vocab"].as_object(), [](auto& v) { return v.first == "~"; }); },
           "no token for the byte 0x7E");
-  const auto erase_control = [](Json& f) {  // U+0101 is the byte 0x01
-    std::erase_if(f["model"]["vocab"].as_object(), [](auto& v) { return v.first == "\u0101"; });
-  };
-  refused(
-      [&](Json& f) {
-        erase_control(f);
-        f["model"]["unk_token"] = "a";
-      },
-      "unk_token with bytes that have no token");
-  refused(
-      [&](Json& f) {
-        erase_control(f);
-        f["model"]["byte_fallback"] = true;
-      },
-      "byte_fallback with bytes that have no token");
   refused([](Json& f) { f["model"]["type"] = "Unigram"; }, "ByteLevel with a model Unigram");
   refused([](Json& f) { f["model"]["type"] = "Bigram"; }, "Bigram");
   refused([](Json& f) { f["model"]["dropout"] = 0.1; }, "dropout");

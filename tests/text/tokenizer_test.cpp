@@ -17,6 +17,7 @@ namespace loam {
 namespace {
 
 using testing::hard_parts;
+using testing::model_of;
 using testing::random_text;
 using testing::slow_encode;
 using testing::train_on;
@@ -26,20 +27,6 @@ Tokenizer trained(const std::vector<std::string>& specials = {}) {
   std::vector<std::string> corpus = {random_text(hard_parts(), 3000, 1),
                                      random_text({"low ", "lower ", "newest ", "aa", "aaaa "}, 3000, 2)};
   return Tokenizer(make_bpe_model(train_on(corpus, 400), specials, Pretokenizer::gpt2()));
-}
-
-// A vocabulary with a token for each byte (ids 0 to 255) and merges given as text.
-BpeModel model_of(const std::vector<std::pair<std::string, std::string>>& merges) {
-  BpeModel model = make_bpe_model({}, {}, Pretokenizer::gpt2());
-  const auto id_of = [&](const std::string& token) {
-    return static_cast<int32_t>(std::find(model.tokens.begin(), model.tokens.end(), token) - model.tokens.begin());
-  };
-  for (const auto& [left, right] : merges) {
-    if (id_of(left + right) == static_cast<int32_t>(model.tokens.size())) model.tokens.push_back(left + right);
-    model.merges.emplace_back(id_of(left), id_of(right));
-    model.merge_ids.push_back(id_of(left + right));
-  }
-  return model;
 }
 
 TEST(Tokenizer, TheCatAte) {
@@ -147,70 +134,6 @@ TEST(Tokenizer, AnyBytesComeBack) {
     EXPECT_EQ(tokenizer.count(text), static_cast<int64_t>(tokenizer.encode(text).size()));
   });
   EXPECT_EQ(tokenizer.encode(""), Ids{});
-}
-
-// As the vocabulary of GPT-NeoX and OLMo, which has no tokens for bytes that are in no UTF-8.
-TEST(Tokenizer, BytesWithoutTokensBecomeReplacementCharacters) {
-  const auto is_never = [](char c) { return c == '\xc0' || c == '\xc1' || static_cast<unsigned char>(c) >= 0xF5; };
-  std::vector<std::string> parts = hard_parts();
-  std::erase_if(parts, [&](const std::string& part) { return std::any_of(part.begin(), part.end(), is_never); });
-  parts.insert(parts.end(), {"\uFFFD", "\uFFFD\uFFFD", "\u4f60"});
-  BpeModel model = make_bpe_model(train_on({random_text(parts, 3000, 1)}, 300), {"<|end|>"}, Pretokenizer::gpt2());
-  const Tokenizer whole(model);
-  EXPECT_TRUE(whole.lossless());
-  for (size_t byte = 0; byte < 256; ++byte) {
-    if (is_never(static_cast<char>(byte))) model.tokens[byte].clear();
-  }
-  parts.insert(parts.end(), {"\xff", "\xf5", "\xc0", "\xc1"});
-  const Tokenizer tokenizer(model);
-  EXPECT_FALSE(tokenizer.lossless());
-  for (uint64_t seed = 0; seed < 500; ++seed) {
-    const std::string text = random_text(parts, static_cast<int>(seed % 60), seed);
-    std::string replaced;
-    for (const char c : text) replaced += is_never(c) ? "\uFFFD" : std::string(1, c);
-    const Ids ids = tokenizer.encode(text);
-    ASSERT_EQ(ids, whole.encode(replaced)) << seed;
-    EXPECT_EQ(tokenizer.decode(ids), replaced);
-    const Encoding encoding = tokenizer.encode_with_ranges(text);
-    EXPECT_EQ(encoding.ids, ids);
-    size_t at = 0;
-    for (const TextRange& range : encoding.ranges) {
-      EXPECT_EQ(range.begin, at);
-      at = range.end;
-    }
-    EXPECT_EQ(at, text.size());
-  }
-}
-
-// A piece is looked up as Hugging Face's library sees it: with U+FFFD, and with what is then left out.
-TEST(Tokenizer, PiecesThatLackBytesAreLookedUpWhole) {
-  BpeModel model = model_of({});
-  model.ignore_merges = true;
-  model.tokens[3].clear();
-  model.tokens[0xFF].clear();
-  model.tokens.insert(model.tokens.end(), {"!?", "!\uFFFD"});  // no merges make them
-  const Tokenizer tokenizer(model);
-  EXPECT_EQ(tokenizer.encode("!?"), Ids{256});
-  EXPECT_EQ(tokenizer.encode("\3!?"), (Ids{'!', '?'}));
-  EXPECT_EQ(tokenizer.encode_with_ranges("\3!?").ids, (Ids{'!', '?'}));
-  EXPECT_EQ(tokenizer.encode("!\xff"), Ids{257});
-  EXPECT_EQ(tokenizer.encode_with_ranges("!\xff").ids, Ids{257});
-}
-
-// As Hugging Face's library does with characters that its BPE has no token for (Falcon: control characters).
-TEST(Tokenizer, OtherBytesWithoutTokensAreLeftOut) {
-  BpeModel model = model_of({{"!", "?"}});
-  model.tokens[3].clear();
-  const Tokenizer tokenizer(model);
-  EXPECT_FALSE(tokenizer.lossless());
-  EXPECT_EQ(tokenizer.encode("!\3?\3\3!\3"), (Ids{256, '!'}));  // one piece
-  EXPECT_EQ(tokenizer.encode("\3"), Ids{});
-  EXPECT_EQ(tokenizer.encode("\xE4\3\xBD"), (Ids{0xE4, 0xBD}));
-  const Encoding encoding = tokenizer.encode_with_ranges("\3!?\3\3?");
-  EXPECT_EQ(encoding.ids, (Ids{256, '?'}));
-  EXPECT_EQ(encoding.ranges, (std::vector<TextRange>{{0, 5}, {5, 6}}));
-  model.tokens['~'].clear();
-  EXPECT_LOAM_ERROR(Tokenizer(model), ErrorCode::kBadFormat, "no token for the byte 0x7E");
 }
 
 // Raw bytes that are not UTF-8 (fault 2 of its kind: surrogates, stray and cut sequences): no error, no byte lost, and
