@@ -295,7 +295,7 @@ Json::Json(Json&& other) noexcept = default;
 Json& Json::operator=(const Json& other) = default;
 Json& Json::operator=(Json&& other) noexcept = default;
 Json::~Json() = default;
-bool Json::operator==(const Json& other) const = default;
+bool Json::operator==(const Json& other) const { return value_ == other.value_; }
 
 Json Json::parse(std::string_view text, std::string_view source) {
   Cleaner cleaner(text, source);
