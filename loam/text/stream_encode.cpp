@@ -103,6 +103,7 @@ size_t StreamEncoder::State::consume_parts(std::string_view text, bool final, co
 // neither the normalizer nor the pre-tokenizer, nor any token, reaches across. 0 if there is none.
 size_t StreamEncoder::State::last_cut(std::string_view text, size_t from, size_t to) const {
   const bool plain = tokenizer.plain;
+  if (text.empty()) return 0;
   if (!plain && (holds_spaces || !tokenizer.rules->normalizer.cuts_before_spaces())) return 0;
   constexpr int kTries = 16;
   int tries = 0;

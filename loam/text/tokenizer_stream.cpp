@@ -59,15 +59,14 @@ class Block {
 // While the threads encode one block, the next is read. Returns how many bytes were read.
 int64_t encode_blocks(StreamEncoder& encoder, ByteSource& source, size_t block_bytes, const IdSink& sink) {
   Block block, next;
-  block.read(source, block_bytes / 8);  // nothing is encoded meanwhile
-  auto bytes = static_cast<int64_t>(block.text().size());
-  while (true) {
+  int64_t bytes = 0;
+  for (size_t size = block_bytes / 8;; size = block_bytes) {  // the first is read while nothing is encoded
     check_interrupt();
     std::exception_ptr fault;  // of reading: what came before is handed out
     const size_t done = encoder.encode_front(block.text(), block.is_last(), sink, [&] {
       if (block.is_last()) return;
       try {
-        next.read(source, block_bytes);
+        next.read(source, size);
       } catch (...) {
         fault = std::current_exception();
       }
