@@ -23,6 +23,14 @@ const std::vector<std::pair<NumericsLevel, const char*>>& enum_names(NumericsLev
   return names;
 }
 
+const std::vector<std::pair<SpikeAction, const char*>>& enum_names(SpikeAction) {
+  static const std::vector<std::pair<SpikeAction, const char*>> names{{SpikeAction::off, "off"},
+                                                                      {SpikeAction::warn, "warn"},
+                                                                      {SpikeAction::skip, "skip"},
+                                                                      {SpikeAction::rewind, "rewind"}};
+  return names;
+}
+
 namespace {
 
 constexpr double kMaxCount = int64_t{1} << 40, kMaxRows = 1 << 24;
@@ -34,11 +42,15 @@ constexpr NumberRange kOptimizerRanges[] = {
     {"eps", 1e-37, FLT_MAX},   {"weight_decay", 0, FLT_MAX}, {"weight_decay_vectors", 0, FLT_MAX},
     {"clip_norm", 0, FLT_MAX},
 };
+constexpr NumberRange kSpikeRanges[] = {
+    {"window", 8, 1 << 16}, {"threshold", 0, 1e6, true}, {"max_rewinds", 0, 1 << 16}};
+constexpr NumberRange kPriceRanges[] = {{"watts", 0, 1e9}, {"per_kwh", 0, 1e9}, {"per_hour", 0, 1e9}};
 constexpr NumberRange kTrainRanges[] = {
     {"steps", 1, kMaxCount},        {"batch", 1, kMaxRows},         {"micro_batch", 0, kMaxRows},
     {"seed", 0, HUGE_VAL},          {"log_every", 1, kMaxCount},    {"val_every", 0, kMaxCount},
     {"val_rows", 0, kMaxCount},     {"save_every", 0, kMaxCount},   {"keep_last", 1, kMaxCount},
-    {"sample_every", 0, kMaxCount}, {"sample_tokens", 1, kMaxRows},
+    {"sample_every", 0, kMaxCount}, {"sample_tokens", 1, kMaxRows}, {"keep_every", 0, kMaxCount},
+    {"detail_every", 0, kMaxCount},
 };
 
 }  // namespace
@@ -47,6 +59,8 @@ TrainConfig derive(TrainConfig c) {
   c.model = derive(c.model);
   check_ranges(c.data, "data", kDataRanges);
   check_ranges(c.optimizer, "optimizer", kOptimizerRanges);
+  check_ranges(c.spikes, "spikes", kSpikeRanges);
+  check_ranges(c.price, "price", kPriceRanges);
   check_ranges(c, "", kTrainRanges);
   if (c.data.length == 0) c.data.length = c.model.context_length;
   LOAM_CHECK(c.data.length <= c.model.context_length, "data.length ({}) is above model.context_length ({})",

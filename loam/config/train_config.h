@@ -16,6 +16,9 @@ enum class NumericsLevel { fast, deterministic, exact };
 const std::vector<std::pair<ComputeDtype, const char*>>& enum_names(ComputeDtype);
 const std::vector<std::pair<ScheduleKind, const char*>>& enum_names(ScheduleKind);
 const std::vector<std::pair<NumericsLevel, const char*>>& enum_names(NumericsLevel);
+// What is done about a step whose loss or gradient jumps: loam/train/spikes.h.
+enum class SpikeAction { off, warn, skip, rewind };
+const std::vector<std::pair<SpikeAction, const char*>>& enum_names(SpikeAction);
 
 struct DataConfig {
   std::string path;    // directory made by `loam data tokenize`: train/, val/, tokenizer.json
@@ -59,6 +62,39 @@ void visit_fields(Config& c, Visitor&& visit) {
   visit("clip_norm", c.clip_norm, "largest global L2 norm of the gradient; 0: no clipping");
 }
 
+struct SpikeConfig {
+  SpikeAction action = SpikeAction::warn;
+  int64_t window = 128;
+  double threshold = 8;
+  int64_t max_rewinds = 10;
+};
+template <class Config, class Visitor>
+requires FieldsOf<Config, SpikeConfig>
+void visit_fields(Config& c, Visitor&& visit) {
+  visit(
+      "action", c.action,
+      "warn: say it and dump the batch; skip: leave its update out, too; rewind: go back to the newest checkpoint and "
+      "leave out the batches from there up to the spike's");
+  visit("window", c.window, "earlier steps that a loss and a gradient norm are compared with");
+  visit("threshold", c.threshold, "robust standard deviations above their median that make a spike");
+  visit("max_rewinds", c.max_rewinds, "the spike after this many rewinds ends the run");
+}
+
+struct PriceConfig {
+  double watts = 0;
+  double per_kwh = 0;
+  double per_hour = 0;
+};
+template <class Config, class Visitor>
+requires FieldsOf<Config, PriceConfig>
+void visit_fields(Config& c, Visitor&& visit) {
+  visit("watts", c.watts,
+        "power that the run is taken to draw; 0: what the processor's own meter (RAPL) says, if it may "
+        "be read");
+  visit("per_kwh", c.per_kwh, "money for a kilowatt-hour");
+  visit("per_hour", c.per_hour, "money for an hour of the machine");
+}
+
 struct TrainConfig {
   ModelConfig model;
   DataConfig data;
@@ -70,13 +106,18 @@ struct TrainConfig {
   NumericsLevel numerics = NumericsLevel::fast;
   int64_t seed = 1;
   int64_t log_every = 10;
-  int64_t val_every = 250;     // steps; 0: only at the end
-  int64_t val_rows = 64;       // rows of the validation set that are scored; 0: all
-  int64_t save_every = 500;    // steps; 0: only at the end
-  int64_t keep_last = 2;       // checkpoints
+  int64_t val_every = 250;   // steps; 0: only at the end
+  int64_t val_rows = 64;     // rows of the validation set that are scored; 0: all
+  int64_t save_every = 500;  // steps; 0: only at the end
+  int64_t keep_last = 2;     // checkpoints
+  int64_t keep_every = 0;    // steps
+  bool keep_best = false;
   int64_t sample_every = 250;  // steps; 0: never
   std::string sample_prompt;   // empty: the end-of-text token
   int64_t sample_tokens = 64;
+  int64_t detail_every = 0;  // steps; 0: never
+  SpikeConfig spikes;
+  PriceConfig price;
   bool overfit_one_batch = false;  // train on the first batch for ever: the loss must go to 0
 };
 template <class Config, class Visitor>
@@ -97,10 +138,17 @@ void visit_fields(Config& c, Visitor&& visit) {
   visit("val_every", c.val_every, "steps between validations; 0: only at the end");
   visit("val_rows", c.val_rows, "rows of the validation set that are scored; 0: all");
   visit("save_every", c.save_every, "steps between checkpoints; 0: only at the end");
-  visit("keep_last", c.keep_last, "checkpoints that are kept");
+  visit("keep_last", c.keep_last, "newest checkpoints that are kept");
+  visit("keep_every", c.keep_every, "steps between checkpoints that are never removed; 0: none such");
+  visit("keep_best", c.keep_best,
+        "save before every validation, and keep the checkpoint of the lowest validation loss");
   visit("sample_every", c.sample_every, "steps between samples; 0: never");
   visit("sample_prompt", c.sample_prompt, "what samples start from; empty: the end-of-text token");
   visit("sample_tokens", c.sample_tokens, "tokens a sample");
+  visit("detail_every", c.detail_every,
+        "steps between records of every layer's gradient, weight, update and activation; 0: never");
+  visit("spikes", c.spikes, "losses and gradients that jump");
+  visit("price", c.price, "what energy and machine cost");
   visit("overfit_one_batch", c.overfit_one_batch, "train on the first batch for ever: the loss must go to 0");
 }
 

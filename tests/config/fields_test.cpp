@@ -207,9 +207,19 @@ TEST(Fields, ListOfTrainingSettingsIsFrozen) {
                                           "val_rows",
                                           "save_every",
                                           "keep_last",
+                                          "keep_every",
+                                          "keep_best",
                                           "sample_every",
                                           "sample_prompt",
                                           "sample_tokens",
+                                          "detail_every",
+                                          "spikes.action",
+                                          "spikes.window",
+                                          "spikes.threshold",
+                                          "spikes.max_rewinds",
+                                          "price.watts",
+                                          "price.per_kwh",
+                                          "price.per_hour",
                                           "overfit_one_batch"};
   std::vector<std::string> found;
   for (const FieldInfo& field : config_fields(TrainConfig{})) {

@@ -104,8 +104,16 @@ const std::map<std::string, bool> kZeroAllowed{{"model.vocab_size", true},
                                                {"val_rows", true},
                                                {"save_every", true},
                                                {"keep_last", false},
+                                               {"keep_every", true},
                                                {"sample_every", true},
-                                               {"sample_tokens", false}};
+                                               {"sample_tokens", false},
+                                               {"detail_every", true},
+                                               {"spikes.window", false},
+                                               {"spikes.threshold", false},
+                                               {"spikes.max_rewinds", true},
+                                               {"price.watts", true},
+                                               {"price.per_kwh", true},
+                                               {"price.per_hour", true}};
 
 TEST(TrainConfig, EveryNumberRefusesWhatItCannotBe) {
   size_t numbers = 0;
