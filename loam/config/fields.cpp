@@ -39,9 +39,9 @@ std::string joined(const std::string& prefix, std::string_view name) {
   return prefix.empty() ? std::string(name) : fmt::format("{}.{}", prefix, name);
 }
 
-std::string joined_names(const std::vector<std::string>& names) {
+std::string joined_names(const std::vector<std::string>& names, std::string_view between) {
   std::string all;
-  for (const std::string& name : names) all += (all.empty() ? "" : "|") + name;
+  for (const std::string& name : names) all += (all.empty() ? "" : std::string(between)) + name;
   return all;
 }
 

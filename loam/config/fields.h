@@ -6,8 +6,8 @@
 //     requires FieldsOf<Config, OptimConfig>
 //   void visit_fields(Config& c, Visitor&& visit) { visit("lr", c.lr, "peak learning rate"); ... }
 //
-// A field is a bool, int64_t, double, std::string, a vector of these, an enum with enum_names(), or another such
-// struct.
+// A field is a bool, int64_t, double, std::string, an enum with enum_names(), an optional of these (null where it is
+// not set), another such struct, or a vector of any of them.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ concept FieldsOf = std::is_same_v<std::remove_const_t<Config>, Struct>;
 
 struct FieldInfo {
   std::string name;  // with dots: "optimizer.lr"
-  std::string type;  // "number", "integer", "true|false", "text", "cosine|wsd", ...
+  std::string type;  // "number", "integer", "true|false", "text", "cosine|wsd", "list of {match, lr_scale}", ...
   std::string help;
   Json value;  // the default
 };
@@ -59,7 +59,8 @@ struct NumberRange {
   bool above_low = false;  // `low` itself does not count
 };
 
-// The struct's own numbers against `ranges`, which must have one for each; those of nested structs are theirs to check.
+// The struct's own numbers against `ranges`, which must have one for each; those of nested structs are theirs to check,
+// and an optional one that is not set is none.
 // Error{kInvalidArgument} that gives `prefix`.name, the value, and the bound that it breaks; NaN and infinities break
 // every range.
 template <class Config>

@@ -1,6 +1,7 @@
 // The templates of loam/config/fields.h. Recursion follows the nesting of the structs, never that of the input.
 #pragma once
 
+#include <optional>
 #include <set>
 
 #include "loam/config/fields.h"
@@ -21,13 +22,17 @@ template <class T>
 struct IsVector : std::false_type {};
 template <class T>
 struct IsVector<std::vector<T>> : std::true_type {};
+template <class T>
+struct IsOptional : std::false_type {};
+template <class T>
+struct IsOptional<std::optional<T>> : std::true_type {};
 
 // Error{kInvalidArgument}: setting `name` got a value of another kind than `expected`.
 [[noreturn]] void fail_kind(const std::string& name, std::string_view expected, const Json& found);
 [[noreturn]] void fail_unknown(const std::string& name, const std::vector<std::string>& known);
 [[noreturn]] void fail_twice(const std::string& name);
 std::string joined(const std::string& prefix, std::string_view name);
-std::string joined_names(const std::vector<std::string>& names);
+std::string joined_names(const std::vector<std::string>& names, std::string_view between = "|");
 
 // Error{kInvalidArgument} unless `value`, shown as `text`, lies in the range of that name.
 void check_range(std::string_view prefix, std::string_view name, double value, const std::string& text,
@@ -62,6 +67,13 @@ std::string type_name() {
     return "text";
   } else if constexpr (IsVector<T>::value) {
     return "list of " + type_name<typename T::value_type>();
+  } else if constexpr (IsOptional<T>::value) {
+    return type_name<typename T::value_type>() + "|null";
+  } else if constexpr (FieldStruct<T>) {
+    T fields;
+    std::vector<std::string> names;
+    visit_fields(fields, [&](const char* name, auto&, const char*) { names.push_back(name); });
+    return "{" + joined_names(names, ", ") + "}";
   } else {
     return joined_names(names_of<T>());
   }
@@ -75,6 +87,8 @@ Json to_json(const T& value) {
     Json list = Json::array();
     for (const auto& element : value) list.push_back(to_json(element));
     return list;
+  } else if constexpr (IsOptional<T>::value) {
+    return value ? to_json(*value) : Json();
   } else if constexpr (std::is_enum_v<T>) {
     for (const auto& [known, name] : enum_names(value)) {
       if (known == value) return Json(name);
@@ -117,9 +131,12 @@ void from_json(T& value, const Json& json, const std::string& name) {
     value.clear();
     for (const Json& element : json.as_array()) {
       typename T::value_type one{};
-      from_json(one, element, name);
+      from_json(one, element, FieldStruct<typename T::value_type> ? fmt::format("{}[{}]", name, value.size()) : name);
       value.push_back(std::move(one));
     }
+  } else if constexpr (IsOptional<T>::value) {
+    value.reset();
+    if (!json.is_null()) from_json(value.emplace(), json, name);
   } else if constexpr (std::is_enum_v<T>) {
     if (!json.is_string()) fail_kind(name, "one of " + type_name<T>(), json);
     for (const auto& [known, text] : enum_names(value)) {
@@ -167,8 +184,13 @@ template <class Config>
 void check_ranges(const Config& config, std::string_view prefix, std::span<const NumberRange> ranges) {
   visit_fields(config, [&](const char* name, const auto& field, const char*) {
     using T = std::remove_cvref_t<decltype(field)>;
+    const auto check = [&](auto number) {
+      config_detail::check_range(prefix, name, static_cast<double>(number), fmt::format("{}", number), ranges);
+    };
     if constexpr (std::is_same_v<T, int64_t> || std::is_same_v<T, double>) {
-      config_detail::check_range(prefix, name, static_cast<double>(field), fmt::format("{}", field), ranges);
+      check(field);
+    } else if constexpr (std::is_same_v<T, std::optional<int64_t>> || std::is_same_v<T, std::optional<double>>) {
+      if (field) check(*field);
     }
   });
 }

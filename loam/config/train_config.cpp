@@ -11,9 +11,38 @@ const std::vector<std::pair<ComputeDtype, const char*>>& enum_names(ComputeDtype
   return names;
 }
 
+const std::vector<std::pair<OptimizerKind, const char*>>& enum_names(OptimizerKind) {
+  static const std::vector<std::pair<OptimizerKind, const char*>> names{
+      {OptimizerKind::adamw, "adamw"},     {OptimizerKind::adam, "adam"},       {OptimizerKind::sgd, "sgd"},
+      {OptimizerKind::adagrad, "adagrad"}, {OptimizerKind::rmsprop, "rmsprop"}, {OptimizerKind::lion, "lion"},
+      {OptimizerKind::muon, "muon"}};
+  return names;
+}
+
+const std::vector<std::pair<AdamwForm, const char*>>& enum_names(AdamwForm) {
+  static const std::vector<std::pair<AdamwForm, const char*>> names{{AdamwForm::torch, "torch"},
+                                                                    {AdamwForm::course, "course"}};
+  return names;
+}
+
+const std::vector<std::pair<MuonScale, const char*>>& enum_names(MuonScale) {
+  static const std::vector<std::pair<MuonScale, const char*>> names{{MuonScale::original, "original"},
+                                                                    {MuonScale::match_rms, "match_rms"}};
+  return names;
+}
+
 const std::vector<std::pair<ScheduleKind, const char*>>& enum_names(ScheduleKind) {
-  static const std::vector<std::pair<ScheduleKind, const char*>> names{
-      {ScheduleKind::cosine, "cosine"}, {ScheduleKind::wsd, "wsd"}, {ScheduleKind::constant, "constant"}};
+  static const std::vector<std::pair<ScheduleKind, const char*>> names{{ScheduleKind::cosine, "cosine"},
+                                                                       {ScheduleKind::wsd, "wsd"},
+                                                                       {ScheduleKind::linear, "linear"},
+                                                                       {ScheduleKind::inverse_sqrt, "inverse_sqrt"},
+                                                                       {ScheduleKind::constant, "constant"}};
+  return names;
+}
+
+const std::vector<std::pair<DecayShape, const char*>>& enum_names(DecayShape) {
+  static const std::vector<std::pair<DecayShape, const char*>> names{
+      {DecayShape::linear, "linear"}, {DecayShape::sqrt, "sqrt"}, {DecayShape::cosine, "cosine"}};
   return names;
 }
 
@@ -37,11 +66,25 @@ constexpr double kMaxCount = int64_t{1} << 40, kMaxRows = 1 << 24;
 constexpr NumberRange kDataRanges[] = {{"length", 0, kMaxRows}};
 // Optimizers compute in f32: what would be 0, 1 or infinity there is refused.
 constexpr NumberRange kOptimizerRanges[] = {
-    {"lr", 0, FLT_MAX, true},  {"min_lr_ratio", 0, 1},       {"warmup_steps", 0, kMaxCount},
-    {"decay_fraction", 0, 1},  {"beta1", 0, 0.9999999},      {"beta2", 0, 0.9999999},
-    {"eps", 1e-37, FLT_MAX},   {"weight_decay", 0, FLT_MAX}, {"weight_decay_vectors", 0, FLT_MAX},
+    {"lr", 0, FLT_MAX, true},
+    {"min_lr_ratio", 0, 1},
+    {"warmup_steps", 0, kMaxCount},
+    {"decay_fraction", 0, 1},
+    {"beta1", 0, 0.9999999},
+    {"beta2", 0, 0.9999999},
+    {"eps", 1e-37, FLT_MAX},
+    {"weight_decay", 0, FLT_MAX},
+    {"weight_decay_vectors", 0, FLT_MAX},
     {"clip_norm", 0, FLT_MAX},
+    {"decay_steps", 0, kMaxCount},
+    {"momentum", 0, 0.9999999},
+    {"dampening", 0, 1},
+    {"alpha", 0, 0.9999999},
+    {"muon_lr", 0, FLT_MAX},
+    {"muon_momentum", 0, 0.9999999},
+    {"muon_steps", 1, 100},
 };
+constexpr NumberRange kGroupRanges[] = {{"lr_scale", 0, FLT_MAX}, {"weight_decay", 0, FLT_MAX}};
 constexpr NumberRange kSpikeRanges[] = {
     {"window", 8, 1 << 16}, {"threshold", 0, 1e6, true}, {"max_rewinds", 0, 1 << 16}};
 constexpr NumberRange kPriceRanges[] = {{"watts", 0, 1e9}, {"per_kwh", 0, 1e9}, {"per_hour", 0, 1e9}};
@@ -53,12 +96,25 @@ constexpr NumberRange kTrainRanges[] = {
     {"detail_every", 0, kMaxCount},
 };
 
+void check_optimizer(const OptimizerConfig& c) {
+  check_ranges(c, "optimizer", kOptimizerRanges);
+  for (size_t i = 0; i < c.groups.size(); ++i) {
+    const std::string name = fmt::format("optimizer.groups[{}]", i);
+    check_ranges(c.groups[i], name, kGroupRanges);
+    LOAM_CHECK(!c.groups[i].match.empty(), "{}.match is empty", name);
+  }
+  const bool has_adamw = c.kind == OptimizerKind::adamw || c.kind == OptimizerKind::muon;
+  LOAM_CHECK(c.form == AdamwForm::torch || has_adamw, "optimizer.form course is a form of adamw, not of another kind");
+  if (c.kind != OptimizerKind::sgd || !c.nesterov) return;
+  LOAM_CHECK(c.momentum > 0 && c.dampening == 0, "optimizer.nesterov needs optimizer.momentum and no dampening");
+}
+
 }  // namespace
 
 TrainConfig derive(TrainConfig c) {
   c.model = derive(c.model);
   check_ranges(c.data, "data", kDataRanges);
-  check_ranges(c.optimizer, "optimizer", kOptimizerRanges);
+  check_optimizer(c.optimizer);
   check_ranges(c.spikes, "spikes", kSpikeRanges);
   check_ranges(c.price, "price", kPriceRanges);
   check_ranges(c, "", kTrainRanges);
@@ -79,6 +135,13 @@ std::vector<std::string> config_warnings(const TrainConfig& c) {
     warnings.push_back(
         fmt::format("optimizer.warmup_steps ({}) exceeds steps ({}): the learning rate never reaches optimizer.lr",
                     c.optimizer.warmup_steps, c.steps));
+  }
+  const OptimizerKind kind = c.optimizer.kind;
+  const bool decoupled = kind == OptimizerKind::adamw || kind == OptimizerKind::lion || kind == OptimizerKind::muon;
+  if (!decoupled && c.optimizer.weight_decay >= 0.05) {
+    warnings.push_back(
+        fmt::format("optimizer.weight_decay ({}) is added to the gradient under {}: usual are 0 to 0.001",
+                    c.optimizer.weight_decay, config_detail::to_json(kind).as_string()));
   }
   return warnings;
 }

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "loam/config/fields.h"
 #include "loam/config/model_config.h"
@@ -10,11 +12,19 @@
 namespace loam {
 
 enum class ComputeDtype { f32, bf16 };
-enum class ScheduleKind { cosine, wsd, constant };
+enum class OptimizerKind { adamw, adam, sgd, adagrad, rmsprop, lion, muon };
+enum class AdamwForm { torch, course };
+enum class MuonScale { original, match_rms };
+enum class ScheduleKind { cosine, wsd, linear, inverse_sqrt, constant };
+enum class DecayShape { linear, sqrt, cosine };
 // What may be relied on to be bit-equal: docs/numerics.md.
 enum class NumericsLevel { fast, deterministic, exact };
 const std::vector<std::pair<ComputeDtype, const char*>>& enum_names(ComputeDtype);
+const std::vector<std::pair<OptimizerKind, const char*>>& enum_names(OptimizerKind);
+const std::vector<std::pair<AdamwForm, const char*>>& enum_names(AdamwForm);
+const std::vector<std::pair<MuonScale, const char*>>& enum_names(MuonScale);
 const std::vector<std::pair<ScheduleKind, const char*>>& enum_names(ScheduleKind);
+const std::vector<std::pair<DecayShape, const char*>>& enum_names(DecayShape);
 const std::vector<std::pair<NumericsLevel, const char*>>& enum_names(NumericsLevel);
 // What is done about a step whose loss or gradient jumps: loam/train/spikes.h.
 enum class SpikeAction { off, warn, skip, rewind };
@@ -35,31 +45,76 @@ void visit_fields(Config& c, Visitor&& visit) {
   visit("shuffle", c.shuffle, "permute the windows of each epoch");
 }
 
+// Other settings for some of the parameters.
+struct OptimizerGroupConfig {
+  std::string match;  // embedding | head | matrix | vector, or a pattern of names: "layers.*.attention.*"
+  double lr_scale = 1;
+  std::optional<double> weight_decay;  // not set: that of the kind of parameter
+};
+template <class Config, class Visitor>
+requires FieldsOf<Config, OptimizerGroupConfig>
+void visit_fields(Config& c, Visitor&& visit) {
+  visit("match", c.match, "embedding, head, matrix or vector, or a pattern of names with * and ?");
+  visit("lr_scale", c.lr_scale, "times the learning rate");
+  visit("weight_decay", c.weight_decay, "instead of weight_decay or weight_decay_vectors");
+}
+
 struct OptimizerConfig {
+  OptimizerKind kind = OptimizerKind::adamw;
   double lr = 1e-3;
   double min_lr_ratio = 0.1;  // the schedule ends at lr times this
   int64_t warmup_steps = 100;
   ScheduleKind schedule = ScheduleKind::cosine;
   double decay_fraction = 0.2;  // wsd: share of the steps that decays
+  int64_t decay_steps = 0;      // wsd: how many; 0: decay_fraction of them
+  DecayShape decay_shape = DecayShape::linear;
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8;
   double weight_decay = 0.1;        // matrices and embeddings
   double weight_decay_vectors = 0;  // norms and biases
   double clip_norm = 1;             // 0: no clipping
+  AdamwForm form = AdamwForm::torch;
+  double momentum = 0, dampening = 0;  // sgd; momentum: rmsprop too
+  bool nesterov = false;
+  double alpha = 0.99;  // rmsprop
+  double muon_lr = 0;   // 0: lr
+  double muon_momentum = 0.95;
+  bool muon_nesterov = true;
+  int64_t muon_steps = 5;
+  MuonScale muon_scale = MuonScale::original;
+  std::vector<OptimizerGroupConfig> groups;  // of those that match a parameter the last one counts
 };
 template <class Config, class Visitor>
 requires FieldsOf<Config, OptimizerConfig>
 void visit_fields(Config& c, Visitor&& visit) {
+  visit("kind", c.kind, "the rule; muon: Muon for the matrices of the layers, AdamW for all else");
   visit("lr", c.lr, "peak learning rate");
   visit("min_lr_ratio", c.min_lr_ratio, "the schedule ends at lr times this");
   visit("warmup_steps", c.warmup_steps, "steps of linear warm-up from 0");
   visit("schedule", c.schedule, "shape of the learning rate after warm-up");
   visit("decay_fraction", c.decay_fraction, "wsd: share of all steps in which the rate decays at the end");
-  visit("beta1", c.beta1, "decay of the first moment");
-  visit("beta2", c.beta2, "decay of the second moment");
-  visit("eps", c.eps, "added to the root of the second moment");
-  visit("weight_decay", c.weight_decay, "decoupled decay of matrices and embeddings");
-  visit("weight_decay_vectors", c.weight_decay_vectors, "decoupled decay of norm weights and biases");
+  visit("decay_steps", c.decay_steps, "wsd: steps in which the rate decays at the end; 0: decay_fraction of all");
+  visit("decay_shape", c.decay_shape, "wsd: linear, sqrt (1 - sqrt of the share of the decay that is over) or cosine");
+  visit("beta1", c.beta1, "adamw, adam, lion: decay of the first moment");
+  visit("beta2", c.beta2, "adamw, adam: decay of the second moment; lion: of its only one");
+  visit("eps", c.eps, "adamw, adam, adagrad, rmsprop: added to the root of the second moment");
+  visit("weight_decay", c.weight_decay,
+        "of matrices and embeddings; adamw, lion, muon: decoupled; the others: added to the gradient, as in torch");
+  visit("weight_decay_vectors", c.weight_decay_vectors, "the same of norm weights and biases");
   visit("clip_norm", c.clip_norm, "largest global L2 norm of the gradient; 0: no clipping");
+  visit("form", c.form, "adamw: as torch, or eps beside the root that is not corrected (Stanford's CS336)");
+  visit("momentum", c.momentum, "sgd, rmsprop: share of the last step that goes on; 0: none");
+  visit("dampening", c.dampening, "sgd: share of the gradient that does not enter the momentum");
+  visit("nesterov", c.nesterov, "sgd: Nesterov's momentum");
+  visit("alpha", c.alpha, "rmsprop: decay of the mean square");
+  visit("muon_lr", c.muon_lr, "muon: peak learning rate of its matrices; 0: lr");
+  visit("muon_momentum", c.muon_momentum, "muon: decay of the mean gradient");
+  visit("muon_nesterov", c.muon_nesterov, "muon: Nesterov's momentum");
+  visit("muon_steps", c.muon_steps, "muon: steps of Newton and Schulz");
+  visit(
+      "muon_scale", c.muon_scale,
+      "muon: original: times sqrt(max(1, rows / columns)); match_rms: times 0.2 sqrt(max(rows, columns)), for AdamW's "
+      "rates");
+  visit("groups", c.groups, "other settings for some parameters; of the entries that match one the last counts");
 }
 
 struct SpikeConfig {
@@ -125,7 +180,7 @@ requires FieldsOf<Config, TrainConfig>
 void visit_fields(Config& c, Visitor&& visit) {
   visit("model", c.model, "the Transformer");
   visit("data", c.data, "what is read");
-  visit("optimizer", c.optimizer, "AdamW and its schedule");
+  visit("optimizer", c.optimizer, "the optimizer and its schedule");
   visit("steps", c.steps, "optimizer steps");
   visit("batch", c.batch, "rows an optimizer step");
   visit("micro_batch", c.micro_batch, "rows a forward pass; 0: as many as batch");

@@ -38,6 +38,59 @@ void visit_fields(Config& c, Visitor&& visit) {
   visit("inner", c.inner, "a part");
 }
 
+struct Part {
+  std::string name;
+  std::optional<double> limit;
+  std::vector<Inner> inners;
+};
+template <class Config, class Visitor>
+requires FieldsOf<Config, Part>
+void visit_fields(Config& c, Visitor&& visit) {
+  visit("name", c.name, "a text");
+  visit("limit", c.limit, "a number, or none");
+  visit("inners", c.inners, "parts of it");
+}
+
+struct Parts {
+  std::vector<Part> parts;
+};
+template <class Config, class Visitor>
+requires FieldsOf<Config, Parts>
+void visit_fields(Config& c, Visitor&& visit) { visit("parts", c.parts, "a list of parts"); }
+
+TEST(Fields, ListsOfStructsAndNumbersThatMayBeMissing) {
+  Parts config;
+  config_set(config, R"(parts=[{"name":"a","limit":0.5},{"inners":[{"sizes":[]},{}]}])");
+  ASSERT_EQ(config.parts.size(), 2u);
+  EXPECT_EQ(config.parts[0].limit, 0.5);
+  EXPECT_FALSE(config.parts[1].limit);
+  EXPECT_EQ(config_to_json(config).dump(),
+            R"({"parts":[{"name":"a","limit":0.5,"inners":[]},{"name":"","limit":null,"inners":)"
+            R"([{"sizes":[],"text":"a"},{"sizes":[1,2],"text":"a"}]}]})");
+  Parts read;
+  config_from_json(read, config_to_json(config));
+  EXPECT_EQ(config_to_json(read), config_to_json(config));
+  config_set(config, R"(parts=[{"limit":null}])");
+  ASSERT_EQ(config.parts.size(), 1u);  // a list is set as a whole
+  EXPECT_FALSE(config.parts[0].limit);
+
+  const std::vector<FieldInfo> fields = config_fields(Parts{});
+  ASSERT_EQ(fields.size(), 1u);
+  EXPECT_EQ(fields[0].name, "parts");
+  EXPECT_EQ(fields[0].type, "list of {name, limit, inners}");
+  EXPECT_EQ(fields[0].value.dump(), "[]");
+  const std::vector<std::pair<std::string, std::string>> cases{
+      {R"(parts={"name":"a"})", "parts: expected a list, found an object"},
+      {R"(parts=[{"name":"a"},{"nam":"a"}])", R"(unknown setting "parts[1].nam": did you mean "parts[1].name"?)"},
+      {R"(parts=[{"limit":"no"}])", "parts[0].limit: expected a number, found \"no\""},
+      {R"(parts=[{"inners":[{},{"sizes":1}]}])", "parts[0].inners[1].sizes: expected a list, found 1"},
+      {R"(parts=[3])", "parts[0]: expected an object, found 3"},
+  };
+  for (const auto& [assignment, message] : cases) {
+    EXPECT_EQ(error_of(ErrorCode::kInvalidArgument, [&, &text = assignment] { config_set(config, text); }), message);
+  }
+}
+
 TEST(Fields, WritesEveryFieldInOrder) {
   EXPECT_EQ(config_to_json(Outer{}).dump(),
             R"({"flag":false,"count":3,"rate":0.5,"norm":"rms","inner":{"sizes":[1,2],"text":"a"}})");
@@ -185,17 +238,31 @@ TEST(Fields, ListOfTrainingSettingsIsFrozen) {
                                           "data.length",
                                           "data.mask_documents",
                                           "data.shuffle",
+                                          "optimizer.kind",
                                           "optimizer.lr",
                                           "optimizer.min_lr_ratio",
                                           "optimizer.warmup_steps",
                                           "optimizer.schedule",
                                           "optimizer.decay_fraction",
+                                          "optimizer.decay_steps",
+                                          "optimizer.decay_shape",
                                           "optimizer.beta1",
                                           "optimizer.beta2",
                                           "optimizer.eps",
                                           "optimizer.weight_decay",
                                           "optimizer.weight_decay_vectors",
                                           "optimizer.clip_norm",
+                                          "optimizer.form",
+                                          "optimizer.momentum",
+                                          "optimizer.dampening",
+                                          "optimizer.nesterov",
+                                          "optimizer.alpha",
+                                          "optimizer.muon_lr",
+                                          "optimizer.muon_momentum",
+                                          "optimizer.muon_nesterov",
+                                          "optimizer.muon_steps",
+                                          "optimizer.muon_scale",
+                                          "optimizer.groups",
                                           "steps",
                                           "batch",
                                           "micro_batch",

@@ -39,6 +39,16 @@ TEST(TrainConfig, ErrorsNameTheField) {
       {{"optimizer.weight_decay=-1"}, "optimizer.weight_decay is -1"},
       {{"optimizer.warmup_steps=-1"}, "optimizer.warmup_steps is -1"},
       {{"optimizer.clip_norm=-1"}, "optimizer.clip_norm is -1"},
+      {{"optimizer.muon_steps=0"}, "optimizer.muon_steps is 0"},
+      {{"optimizer.momentum=1"}, "optimizer.momentum is 1"},
+      {{"optimizer.kind=lion", "optimizer.form=course"}, "optimizer.form course is a form of adamw"},
+      {{"optimizer.kind=sgd", "optimizer.nesterov=true"}, "optimizer.nesterov needs optimizer.momentum"},
+      {{"optimizer.kind=sgd", "optimizer.nesterov=true", "optimizer.momentum=0.9", "optimizer.dampening=0.1"},
+       "optimizer.nesterov needs optimizer.momentum and no dampening"},
+      {{R"(optimizer.groups=[{"match":"head"},{"match":"matrix","lr_scale":-1}])"},
+       "optimizer.groups[1].lr_scale is -1"},
+      {{R"(optimizer.groups=[{"match":"head","weight_decay":-1}])"}, "optimizer.groups[0].weight_decay is -1"},
+      {{R"(optimizer.groups=[{"lr_scale":2}])"}, "optimizer.groups[0].match is empty"},
       {{"keep_last=0"}, "keep_last is 0"},
       {{"log_every=0"}, "log_every is 0"},
       {{"seed=-1"}, "seed is -1"},
@@ -95,6 +105,13 @@ const std::map<std::string, bool> kZeroAllowed{{"model.vocab_size", true},
                                                {"optimizer.weight_decay", true},
                                                {"optimizer.weight_decay_vectors", true},
                                                {"optimizer.clip_norm", true},
+                                               {"optimizer.decay_steps", true},
+                                               {"optimizer.momentum", true},
+                                               {"optimizer.dampening", true},
+                                               {"optimizer.alpha", true},
+                                               {"optimizer.muon_lr", true},
+                                               {"optimizer.muon_momentum", true},
+                                               {"optimizer.muon_steps", false},
                                                {"steps", false},
                                                {"batch", false},
                                                {"micro_batch", true},
@@ -152,6 +169,25 @@ TEST(TrainConfig, ProductsOfSizesDoNotOverflow) {
   TrainConfig config;
   config.steps = int64_t{1} << 40, config.batch = 1 << 24;
   EXPECT_LOAM_ERROR(derive(config), ErrorCode::kInvalidArgument, "too many tokens to count");
+}
+
+// Decay that is added to the gradient is another thing than decoupled decay, of which 0.1 is usual.
+TEST(TrainConfig, WarnsOfDecayOfTheOtherForm) {
+  TrainConfig c;
+  for (const auto& [kind, warns] : {std::pair{"sgd", true},
+                                    {"adam", true},
+                                    {"rmsprop", true},
+                                    {"adagrad", true},
+                                    {"adamw", false},
+                                    {"lion", false},
+                                    {"muon", false}}) {
+    config_set(c, std::string("optimizer.kind=") + kind);
+    const std::vector<std::string> warnings = config_warnings(derive(c));
+    ASSERT_EQ(warnings.size(), warns ? 1u : 0u) << kind;
+    EXPECT_EQ(warns, !warnings.empty() && warnings[0].find(kind) != std::string::npos);
+  }
+  c.optimizer.kind = OptimizerKind::sgd, c.optimizer.weight_decay = 1e-4;
+  EXPECT_TRUE(config_warnings(derive(c)).empty());
 }
 
 TEST(TrainConfig, WarnsOfAWarmUpThatNeverEnds) {
