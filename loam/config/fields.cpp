@@ -111,11 +111,20 @@ struct Flat {
   const Json* value;
 };
 
+bool is_list_of_objects(const Json& json) {
+  return json.is_array() && !json.as_array().empty() &&
+         std::all_of(json.as_array().begin(), json.as_array().end(), [](const Json& e) { return e.is_object(); });
+}
+
 void flatten(const Json& json, const std::string& prefix, std::vector<Flat>& out) {
   for (const auto& [key, value] : json.as_object()) {
     const std::string name = config_detail::joined(prefix, key);
     if (value.is_object()) {
       flatten(value, name, out);
+    } else if (is_list_of_objects(value)) {
+      for (size_t i = 0; i < value.as_array().size(); ++i) {
+        flatten(value.as_array()[i], fmt::format("{}[{}]", name, i), out);
+      }
     } else {
       out.push_back({name, &value});
     }

@@ -11,6 +11,12 @@ const std::vector<std::pair<ComputeDtype, const char*>>& enum_names(ComputeDtype
   return names;
 }
 
+const std::vector<std::pair<Packing, const char*>>& enum_names(Packing) {
+  static const std::vector<std::pair<Packing, const char*>> names{{Packing::stream, "stream"},
+                                                                  {Packing::best_fit, "best_fit"}};
+  return names;
+}
+
 const std::vector<std::pair<OptimizerKind, const char*>>& enum_names(OptimizerKind) {
   static const std::vector<std::pair<OptimizerKind, const char*>> names{
       {OptimizerKind::adamw, "adamw"},     {OptimizerKind::adam, "adam"},       {OptimizerKind::sgd, "sgd"},
@@ -64,6 +70,9 @@ namespace {
 
 constexpr double kMaxCount = int64_t{1} << 40, kMaxRows = 1 << 24;
 constexpr NumberRange kDataRanges[] = {{"length", 0, kMaxRows}};
+constexpr double kMaxWeight = 1e15;
+constexpr NumberRange kSourceRanges[] = {{"weight", 0, kMaxWeight}};
+constexpr NumberRange kStageRanges[] = {{"begin", 0, 1}};
 // Optimizers compute in f32: what would be 0, 1 or infinity there is refused.
 constexpr NumberRange kOptimizerRanges[] = {
     {"lr", 0, FLT_MAX, true},
@@ -96,6 +105,52 @@ constexpr NumberRange kTrainRanges[] = {
     {"detail_every", 0, kMaxCount},
 };
 
+// Every one has a name of its own and a path.
+template <class Named>
+void check_names(const std::vector<Named>& list, const std::string& prefix) {
+  for (size_t i = 0; i < list.size(); ++i) {
+    const std::string& name = list[i].name;
+    LOAM_CHECK(!name.empty(), "{}[{}].name is empty", prefix, i);
+    LOAM_CHECK(!list[i].path.empty(), "{}[{}].path is empty ({})", prefix, i, name);
+    for (size_t j = 0; j < i; ++j) LOAM_CHECK(list[j].name != name, "{} has \"{}\" twice", prefix, name);
+  }
+}
+
+void check_weights(const std::vector<double>& weights, const std::string& name) {
+  double sum = 0;
+  for (const double weight : weights) {
+    LOAM_CHECK(weight >= 0 && weight <= kMaxWeight, "{} has {}; it must be from 0 to {}", name, weight, kMaxWeight);
+    sum += weight;
+  }
+  LOAM_CHECK(sum > 0, "{}: all are 0", name);
+}
+
+void check_data(const DataConfig& c) {
+  check_ranges(c, "data", kDataRanges);
+  check_names(c.sources, "data.sources");
+  check_names(c.validation, "data.validation");
+  LOAM_CHECK(c.path.empty() || c.sources.empty(), "data.path and data.sources are both set: one says where data are");
+  std::vector<double> own;
+  for (size_t i = 0; i < c.sources.size(); ++i) {
+    check_ranges(c.sources[i], fmt::format("data.sources[{}]", i), kSourceRanges);
+    own.push_back(c.sources[i].weight);
+  }
+  if (!own.empty() && c.stages.empty()) check_weights(own, "the weights of data.sources");
+  LOAM_CHECK(c.stages.empty() || !c.sources.empty(), "data.stages needs data.sources");
+  for (size_t i = 0; i < c.stages.size(); ++i) {
+    const DataStageConfig& stage = c.stages[i];
+    const std::string name = fmt::format("data.stages[{}]", i);
+    check_ranges(stage, name, kStageRanges);
+    LOAM_CHECK(i > 0 || stage.begin == 0, "{}.begin is {}; the first stage begins at 0", name, stage.begin);
+    LOAM_CHECK(i == 0 || stage.begin > c.stages[i - 1].begin, "{}.begin is {}, which is not behind {}", name,
+               stage.begin, c.stages[i - 1].begin);
+    LOAM_CHECK(stage.begin < 1, "{}.begin is {}: nothing is left of the run", name, stage.begin);
+    LOAM_CHECK(stage.weights.size() == c.sources.size(), "{}.weights has {} numbers for {} sources", name,
+               stage.weights.size(), c.sources.size());
+    check_weights(stage.weights, name + ".weights");
+  }
+}
+
 void check_optimizer(const OptimizerConfig& c) {
   check_ranges(c, "optimizer", kOptimizerRanges);
   for (size_t i = 0; i < c.groups.size(); ++i) {
@@ -111,9 +166,13 @@ void check_optimizer(const OptimizerConfig& c) {
 
 }  // namespace
 
+const std::string& first_data_path(const DataConfig& data) {
+  return data.path.empty() && !data.sources.empty() ? data.sources[0].path : data.path;
+}
+
 TrainConfig derive(TrainConfig c) {
   c.model = derive(c.model);
-  check_ranges(c.data, "data", kDataRanges);
+  check_data(c.data);
   check_optimizer(c.optimizer);
   check_ranges(c.spikes, "spikes", kSpikeRanges);
   check_ranges(c.price, "price", kPriceRanges);

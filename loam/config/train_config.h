@@ -30,19 +30,68 @@ const std::vector<std::pair<NumericsLevel, const char*>>& enum_names(NumericsLev
 enum class SpikeAction { off, warn, skip, rewind };
 const std::vector<std::pair<SpikeAction, const char*>>& enum_names(SpikeAction);
 
+// How documents become rows: loam/data/loader.h.
+enum class Packing { stream, best_fit };
+const std::vector<std::pair<Packing, const char*>>& enum_names(Packing);
+
+// One of several sources of training data.
+struct DataSourceConfig {
+  std::string name;
+  std::string path;
+  double weight = 1;  // times a common factor: the share of the rows, where data.stages does not say it
+};
+template <class Config, class Visitor>
+requires FieldsOf<Config, DataSourceConfig>
+void visit_fields(Config& c, Visitor&& visit) {
+  visit("name", c.name, "in metrics and messages");
+  visit("path", c.path, "directory made by `loam data tokenize` or `data import`");
+  visit("weight", c.weight, "share of the rows, relative to the other sources");
+}
+
+// A part of the run with shares of its own, up to the begin of the next one.
+struct DataStageConfig {
+  double begin = 0;             // share of the run's steps; of the first stage 0
+  std::vector<double> weights;  // one a source; 0: the source is left out
+};
+template <class Config, class Visitor>
+requires FieldsOf<Config, DataStageConfig>
+void visit_fields(Config& c, Visitor&& visit) {
+  visit("begin", c.begin, "share of the steps that lie before it");
+  visit("weights", c.weights, "of the sources, in their order; 0: left out");
+}
+
+struct ValidationSetConfig {
+  std::string name;
+  std::string path;
+};
+template <class Config, class Visitor>
+requires FieldsOf<Config, ValidationSetConfig>
+void visit_fields(Config& c, Visitor&& visit) {
+  visit("name", c.name, "in metrics and messages");
+  visit("path", c.path, "a token set, or a directory with val/");
+}
+
 struct DataConfig {
   std::string path;    // directory made by `loam data tokenize`: train/, val/, tokenizer.json
   int64_t length = 0;  // T; 0: the model's context length
   bool mask_documents = true;
   bool shuffle = true;
+  Packing packing = Packing::stream;
+  std::vector<DataSourceConfig> sources;        // several, instead of `path`
+  std::vector<DataStageConfig> stages;          // empty: one, with the sources' own weights
+  std::vector<ValidationSetConfig> validation;  // empty: the val/ of `path` or of each source
 };
 template <class Config, class Visitor>
 requires FieldsOf<Config, DataConfig>
 void visit_fields(Config& c, Visitor&& visit) {
-  visit("path", c.path, "directory made by `loam data tokenize`");
+  visit("path", c.path, "directory made by `loam data tokenize` or `data import`");
   visit("length", c.length, "tokens a row; 0: the model's context length");
   visit("mask_documents", c.mask_documents, "attention and targets stay within a document");
-  visit("shuffle", c.shuffle, "permute the windows of each epoch");
+  visit("shuffle", c.shuffle, "permute the rows of each epoch");
+  visit("packing", c.packing, "stream: rows are cut from the stream of documents; best_fit: whole documents fill rows");
+  visit("sources", c.sources, "several sources instead of path");
+  visit("stages", c.stages, "a schedule of the sources' weights; empty: their own, from begin to end");
+  visit("validation", c.validation, "sets to score; empty: the val/ of path, or of each source");
 }
 
 // Other settings for some of the parameters.
@@ -212,6 +261,9 @@ extern template Json config_to_json(const TrainConfig&);
 extern template void config_from_json(TrainConfig&, const Json&);
 extern template void config_set(TrainConfig&, std::string_view);
 extern template std::vector<FieldInfo> config_fields(const TrainConfig&);
+
+// The directory of the data, of several sources that of the first; empty if none is set. All have the same tokenizer.
+const std::string& first_data_path(const DataConfig& data);
 
 // Derives the model, the row length and the micro-batch, and checks the whole: Error{kInvalidArgument} that names the
 // setting. Idempotent.

@@ -210,6 +210,15 @@ TEST(Fields, DiffListsWhatChanged) {
   EXPECT_TRUE(config_diff(before, before).empty());
 }
 
+TEST(Fields, DiffLooksIntoListsOfStructs) {
+  const Json before = Json::parse(R"({"p":[{"a":1,"b":2},{"a":3,"b":4}],"e":[]})");
+  const Json after = Json::parse(R"({"p":[{"a":1,"b":5}],"e":[{"a":1}]})");
+  EXPECT_EQ(config_diff(before, after),
+            (std::vector<std::string>{"p[0].b: 2 -> 5", "p[1].a: 3 -> (absent)", "p[1].b: 4 -> (absent)",
+                                      "e: [] -> (absent)", "e[0].a: (absent) -> 1"}));
+  EXPECT_TRUE(config_diff(before, before).empty());
+}
+
 // Names that scripts and stored runs rely on: a change here is a change of the interface.
 TEST(Fields, ListOfTrainingSettingsIsFrozen) {
   const std::vector<std::string> expected{"model.vocab_size",
@@ -238,6 +247,10 @@ TEST(Fields, ListOfTrainingSettingsIsFrozen) {
                                           "data.length",
                                           "data.mask_documents",
                                           "data.shuffle",
+                                          "data.packing",
+                                          "data.sources",
+                                          "data.stages",
+                                          "data.validation",
                                           "optimizer.kind",
                                           "optimizer.lr",
                                           "optimizer.min_lr_ratio",

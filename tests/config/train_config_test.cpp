@@ -22,6 +22,23 @@ TEST(TrainConfig, DerivesLengthAndMicroBatch) {
   EXPECT_EQ(config_to_json(derive(c)), config_to_json(c));
 }
 
+constexpr const char* kTwoSources = R"(data.sources=[{"name":"a","path":"x"},{"name":"b","path":"y","weight":0}])";
+
+TEST(TrainConfig, SourcesAndStages) {
+  TrainConfig c;
+  config_set(c, kTwoSources);
+  config_set(c, R"(data.stages=[{"weights":[3,0]},{"begin":0.8,"weights":[1,1]}])");
+  config_set(c, R"(data.validation=[{"name":"books","path":"z"}])");
+  c = derive(c);
+  ASSERT_EQ(c.data.sources.size(), 2u);
+  EXPECT_EQ(c.data.sources[0].weight, 1);
+  EXPECT_EQ(c.data.stages[1].begin, 0.8);
+  EXPECT_EQ(c.data.stages[0].weights, (std::vector<double>{3, 0}));
+  EXPECT_EQ(first_data_path(c.data), "x");
+  c.data.sources.clear(), c.data.path = "d";
+  EXPECT_EQ(first_data_path(c.data), "d");
+}
+
 TEST(TrainConfig, ErrorsNameTheField) {
   const std::vector<std::pair<std::vector<std::string>, std::string>> cases{
       {{"batch=32", "micro_batch=5"}, "batch (32) is not a multiple of micro_batch (5)"},
@@ -29,6 +46,21 @@ TEST(TrainConfig, ErrorsNameTheField) {
       {{"steps=0"}, "steps is 0"},
       {{"data.length=300"}, "data.length (300) is above model.context_length (256)"},
       {{"data.length=-1"}, "data.length is -1"},
+      {{R"(data.sources=[{"path":"a"}])"}, "data.sources[0].name is empty"},
+      {{R"(data.sources=[{"name":"a"}])"}, "data.sources[0].path is empty (a)"},
+      {{R"(data.sources=[{"name":"a","path":"x"},{"name":"a","path":"y"}])"}, R"(data.sources has "a" twice)"},
+      {{R"(data.sources=[{"name":"a","path":"x","weight":-1}])"}, "data.sources[0].weight is -1"},
+      {{R"(data.sources=[{"name":"a","path":"x","weight":0}])"}, "the weights of data.sources: all are 0"},
+      {{R"(data.sources=[{"name":"a","path":"x"}])", "data.path=y"}, "data.path and data.sources are both set"},
+      {{R"(data.stages=[{"weights":[1]}])"}, "data.stages needs data.sources"},
+      {{R"(data.validation=[{"name":"a","path":"x"},{"name":"a","path":"y"}])"}, R"(data.validation has "a" twice)"},
+      {{kTwoSources, R"(data.stages=[{"begin":0.5,"weights":[1,1]}])"}, "data.stages[0].begin is 0.5"},
+      {{kTwoSources, R"(data.stages=[{"weights":[1]}])"}, "data.stages[0].weights has 1 numbers for 2 sources"},
+      {{kTwoSources, R"(data.stages=[{"weights":[0,0]}])"}, "data.stages[0].weights: all are 0"},
+      {{kTwoSources, R"(data.stages=[{"weights":[1,-1]}])"}, "data.stages[0].weights has -1"},
+      {{kTwoSources, R"(data.stages=[{"weights":[1,1]},{"begin":0.5,"weights":[1,0]},{"begin":0.5,"weights":[0,1]}])"},
+       "data.stages[2].begin is 0.5, which is not behind 0.5"},
+      {{kTwoSources, R"(data.stages=[{"weights":[1,1]},{"begin":1,"weights":[1,0]}])"}, "data.stages[1].begin is 1"},
       {{"optimizer.lr=0"}, "optimizer.lr is 0"},
       {{"optimizer.lr=-1"}, "optimizer.lr is -1"},
       {{"optimizer.beta2=1"}, "optimizer.beta2 is 1"},
