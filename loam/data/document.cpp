@@ -44,6 +44,7 @@ struct DocumentReader::State {
   std::unique_ptr<TextSource> whole;  // one of these two is open, or none
   std::optional<LineReader> lines;
   bool jsonl = false;
+  bool ends_in_cr = false;  // the separator line that was read last
 
   int64_t lines_seen = 0, bad = 0;      // JSONL lines of all inputs
   int64_t file_good = 0, file_bad = 0;  // of the open one
@@ -65,6 +66,7 @@ void DocumentReader::State::open(std::unique_ptr<TextSource> source, bool json) 
   position = {std::max<int64_t>(static_cast<int64_t>(next_input) - 1, 0), 0, lines_seen, bad};
   jsonl = json;
   file_good = file_bad = 0;
+  ends_in_cr = false;
   if (jsonl || !options.separator.empty()) {
     lines.emplace(std::move(source), options.max_bytes);
   } else {
@@ -98,11 +100,16 @@ bool DocumentReader::State::next_separated(Document& document) {
   bool begun = false;
   document.text.clear();
   document.metadata = Json::object();
+  const auto end = [&] {  // where lines end in CR LF, the last one does too
+    if (ends_in_cr && document.text.ends_with('\r')) document.text.pop_back();
+    return !document.text.empty();
+  };
   while (lines->next(line)) {
     std::string_view shown = line;
     if (shown.ends_with('\r')) shown.remove_suffix(1);
     if (shown == options.separator) {
-      if (!document.text.empty()) return true;
+      ends_in_cr = shown.size() < line.size();
+      if (end()) return true;
       begun = false;
       continue;
     }
@@ -116,7 +123,7 @@ bool DocumentReader::State::next_separated(Document& document) {
     begun = true;
   }
   lines.reset();
-  return !document.text.empty();
+  return end();
 }
 
 bool DocumentReader::State::next_json(Document& document) {

@@ -43,7 +43,8 @@ bool is_jsonl(const Path& path, TextSource& opened);
 // max_bad_share, or if a whole file has only bad lines. Bytes that are not UTF-8 and lone surrogates become U+FFFD.
 //
 // Plain text: bytes are taken as they are, NUL and invalid UTF-8 too. A separator line's own line end and the one
-// before it belong to no document; a document between separators that would be empty is none.
+// before it (of CR LF both, if the separator's is that too) belong to no document; a document between separators that
+// would be empty is none.
 //
 // A document of more than max_bytes is Error{kBadFormat}. A UTF-8 byte order mark at the start of a file is dropped;
 // one of UTF-16 or UTF-32, or a token shard, is Error{kBadFormat}.

@@ -259,6 +259,20 @@ TEST_F(Documents, ASeparatorLineEndsADocument) {
   EXPECT_EQ(documents[2].id, path.string() + ":10");
 }
 
+TEST_F(Documents, SeparatorsAtEveryPlace) {
+  DocumentReaderOptions options;
+  options.separator = "--";
+  const auto of = [&](const std::string& bytes) { return texts({file("s.txt", bytes)}, options); };
+  EXPECT_EQ(of("--\n--\n--"), Texts{});
+  EXPECT_EQ(of("--\r\n--\r\n"), Texts{});
+  EXPECT_EQ(of("--"), Texts{});
+  EXPECT_EQ(of("a\n--"), Texts{"a"});
+  EXPECT_EQ(of("--\na"), Texts{"a"});
+  EXPECT_EQ(of(" --\n-- \n---"), Texts{" --\n-- \n---"});  // none of them is the line
+  EXPECT_EQ(of("a\r\nb\r\n--\r\nc\r\n"), (Texts{"a\r\nb", "c"}));
+  EXPECT_EQ(of("a\r\n--\nb\r\n"), (Texts{"a\r", "b\r"}));  // lines end in LF: the CR is text
+}
+
 // A limit in place of unbounded memory; a document of just that size passes.
 TEST_F(Documents, DocumentsPastTheLimitAreAnError) {
   DocumentReaderOptions options;

@@ -1,0 +1,198 @@
+#include "loam/data/mixture.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <map>
+#include <set>
+
+#include "loam/base/philox.h"
+#include "tests/harness/expect_error.h"
+#include "tests/harness/temp_dir.h"
+
+namespace loam {
+namespace {
+
+using testing::TempDir;
+using Ids = std::vector<int32_t>;
+
+// After every number of turns each source has had what its weight says, within one turn, or as many more as weights
+// that are off by `error` make; and its turns are counted.
+void expect_exact(const std::vector<double>& weights, int64_t turns, double error = 1e-12) {
+  const Interleaving order(weights);
+  double sum = 0;
+  for (const double weight : weights) sum += weight;
+  std::vector<int64_t> taken(weights.size());
+  for (int64_t n = 0; n < turns; ++n) {
+    const Interleaving::Turn turn = order.turn(n);
+    ASSERT_EQ(turn.index, taken[static_cast<size_t>(turn.source)]);
+    ++taken[static_cast<size_t>(turn.source)];
+    for (size_t k = 0; k < weights.size(); ++k) {
+      const double ideal = static_cast<double>(n + 1) * weights[k] / sum;
+      ASSERT_LT(std::abs(static_cast<double>(taken[k]) - ideal), 1 + error * static_cast<double>(n + 1))
+          << "source " << k << " after " << n + 1;
+    }
+    if (n % 997 == 0 && n < 5000) {
+      ASSERT_EQ(order.counts(n + 1), taken);
+    }
+  }
+}
+
+TEST(Interleaving, EverySourceHasItsShareAfterEveryTurn) {
+  expect_exact({1}, 10);
+  expect_exact({1, 1}, 100);
+  expect_exact({0.7, 0.3}, 1000);
+  expect_exact({3, 0, 1}, 1000);
+  expect_exact({0.9, 0.025, 0.025, 0.025, 0.025}, 2000);
+  expect_exact({0.5, 0.3, 0.1, 0.05, 0.05}, 2000);
+  expect_exact({0.333333, 0.333333, 0.333334}, 3000);
+  expect_exact({1e-6, 0.999999}, 2'100'000);
+  expect_exact({1.0 / 3, 2.0 / 3, M_PI, M_E}, 100'000, 0x1p-20);  // no common denominator
+  for (uint64_t seed = 0; seed < 300; ++seed) {
+    const PhiloxStream random{seed, 1};
+    std::vector<double> weights;
+    for (uint64_t k = 0; k < 2 + seed % 12; ++k) {
+      weights.push_back(1 + static_cast<double>(random.below(k, seed % 3 == 0 ? 5 : 200)));
+    }
+    expect_exact(weights, 3000);
+  }
+}
+
+TEST(Interleaving, PeriodsAreThoseOfTheFractions) {
+  EXPECT_EQ(Interleaving({0.7, 0.3}).period(), 10);
+  EXPECT_EQ(Interleaving({70, 30}).period(), 10);
+  EXPECT_EQ(Interleaving({0.125, 0.875, 0}).period(), 8);
+  EXPECT_EQ(Interleaving({0.1, 0.2, 0.3}).period(), 6);
+  EXPECT_EQ(Interleaving({M_PI, M_E}).period(), 1 << 20);
+  // No source is starved, however small its weight.
+  EXPECT_EQ(Interleaving({1e-12, 1, 1e12}).counts(1 << 20), (std::vector<int64_t>{1, 1, (1 << 20) - 2}));
+  EXPECT_EQ(Interleaving({0, 5}).turn(int64_t{1} << 60).index, int64_t{1} << 60);
+}
+
+TEST(Interleaving, WeightsThatAreNoneAreRefused) {
+  EXPECT_LOAM_ERROR(Interleaving({}), ErrorCode::kInvalidArgument, "0 sources");
+  EXPECT_LOAM_ERROR(Interleaving({0, 0}), ErrorCode::kInvalidArgument, "sum of 0");
+  EXPECT_LOAM_ERROR(Interleaving({1, -1}), ErrorCode::kInvalidArgument, "a weight of -1");
+  EXPECT_LOAM_ERROR(Interleaving({1, std::nan("")}), ErrorCode::kInvalidArgument, "weight of nan");
+  EXPECT_LOAM_ERROR(Interleaving({1, HUGE_VAL}), ErrorCode::kInvalidArgument, "sum of inf");
+}
+
+// Sources of 5, 9 and 30 windows whose tokens tell them apart: token p of source k is 1000 k + p.
+class MixtureTest : public ::testing::Test {
+ protected:
+  static constexpr int64_t kLength = 8;
+  MixtureTest() {
+    int32_t next = 0;
+    for (const int64_t windows : {5, 9, 30}) {
+      const std::string name = fmt::format("s{}", sources_.size());
+      TokenSetWriter writer(directory_ / name, {"", 10'000, -1, 0, 0, 0});
+      Ids document(static_cast<size_t>(windows * kLength + 1));
+      for (size_t i = 0; i < document.size(); ++i) document[i] = next + static_cast<int32_t>(i);
+      writer.add(document, 1);
+      writer.finish();
+      sources_.push_back({name, std::make_shared<const TokenSet>(directory_ / name)});
+      next += 1000;
+    }
+  }
+  Mixture make(const std::vector<MixtureStage>& stages) const { return Mixture(sources_, stages, options_); }
+
+  TempDir directory_;
+  std::vector<NamedSet> sources_;
+  LoaderOptions options_{.length = kLength, .mask_documents = true, .shuffle = true, .seed = 11};
+  const std::vector<MixtureStage> stages_{{0, {1, 0, 3}}, {100, {2, 3, 5}}, {100, {1, 1, 1}}, {250, {0, 1, 0}}};
+};
+
+TEST_F(MixtureTest, OneSourceIsALoader) {
+  const Loader loader(sources_[2].set, options_);
+  const Mixture mixture({sources_[2]}, {{0, {0.3}}}, options_);
+  TokenBatch expected, found;
+  loader.fill(7, 200, expected);
+  mixture.fill(7, 200, found);
+  EXPECT_EQ(found.tokens, expected.tokens);
+  EXPECT_EQ(found.targets, expected.targets);
+  EXPECT_EQ(found.first_key, expected.first_key);
+  EXPECT_EQ(found.positions, expected.positions);
+}
+
+// Whatever the others do, every source gives each of its windows once an epoch, and goes on through the stages.
+TEST_F(MixtureTest, EverySourceGoesThroughItsOwnEpochs) {
+  const Mixture mixture = make(stages_);
+  constexpr int64_t kSamples = 400;
+  TokenBatch batch;
+  mixture.fill(0, kSamples, batch);
+  std::vector<std::vector<int32_t>> windows(3);
+  const std::vector<std::vector<double>> weights{{1, 0, 3}, {1, 1, 1}, {0, 1, 0}};
+  const std::vector<int64_t> begins{0, 100, 250, kSamples};
+  for (size_t stage = 0; stage < 3; ++stage) {
+    std::vector<int64_t> taken(3);
+    double sum = 0;
+    for (const double w : weights[stage]) sum += w;
+    for (int64_t s = begins[stage]; s < begins[stage + 1]; ++s) {
+      const int32_t token = batch.tokens[static_cast<size_t>(s * kLength)];
+      const auto source = static_cast<size_t>(token / 1000);
+      EXPECT_EQ(mixture.place(s).source, static_cast<int64_t>(source));
+      EXPECT_EQ(mixture.place(s).index, static_cast<int64_t>(windows[source].size()));
+      windows[source].push_back(token % 1000 / static_cast<int32_t>(kLength));
+      ++taken[source];
+      for (size_t k = 0; k < 3; ++k) {
+        const double ideal = static_cast<double>(s + 1 - begins[stage]) * weights[stage][k] / sum;
+        ASSERT_LT(std::abs(static_cast<double>(taken[k]) - ideal), 1) << s;
+      }
+    }
+  }
+  const std::vector<size_t> sizes{5, 9, 30};
+  for (size_t k = 0; k < 3; ++k) {
+    ASSERT_GT(windows[k].size(), 2 * sizes[k]);
+    std::set<std::vector<int32_t>> orders;
+    for (size_t epoch = 0; (epoch + 1) * sizes[k] <= windows[k].size(); ++epoch) {
+      const auto begin = windows[k].begin() + static_cast<std::ptrdiff_t>(epoch * sizes[k]);
+      std::vector<int32_t> order(begin, begin + static_cast<std::ptrdiff_t>(sizes[k]));
+      orders.insert(order);
+      std::sort(order.begin(), order.end());
+      for (size_t i = 0; i < sizes[k]; ++i) ASSERT_EQ(order[i], static_cast<int32_t>(i)) << k << " " << epoch;
+    }
+    EXPECT_GT(orders.size(), 1u);
+    EXPECT_EQ(mixture.counts(kSamples)[k], static_cast<int64_t>(windows[k].size()));
+  }
+}
+
+// Micro-batches, ranks that take turns, and processes that go on: any cut of the samples is the same.
+TEST_F(MixtureTest, AnyCutOfTheSamplesIsTheSame) {
+  for (const bool best_fit : {false, true}) {
+    options_.best_fit = best_fit;
+    TokenBatch all, part;
+    make(stages_).fill(0, 300, all);
+    for (const int64_t step : {1, 3, 64}) {
+      Ids tokens, targets;
+      for (int64_t s = 0; s < 300; s += step) {
+        make(stages_).fill(s, std::min(step, 300 - s), part);
+        tokens.insert(tokens.end(), part.tokens.begin(), part.tokens.end());
+        targets.insert(targets.end(), part.targets.begin(), part.targets.end());
+      }
+      EXPECT_EQ(tokens, all.tokens);
+      EXPECT_EQ(targets, all.targets);
+    }
+  }
+}
+
+// Equal sets are not read in step.
+TEST_F(MixtureTest, SourcesHaveKeysOfTheirOwn) {
+  const Mixture mixture({sources_[2], sources_[2]}, {{0, {1, 1}}}, options_);
+  TokenBatch batch;
+  mixture.fill(0, 60, batch);
+  int same = 0;
+  for (size_t s = 0; s < 60; s += 2) same += batch.tokens[s * kLength] == batch.tokens[(s + 1) * kLength];
+  EXPECT_LT(same, 8);  // one is expected
+}
+
+TEST_F(MixtureTest, WhatDoesNotFitIsRefused) {
+  EXPECT_LOAM_ERROR(make({{0, {1, 1}}}), ErrorCode::kInvalidArgument, "2 weights for 3 sources");
+  EXPECT_LOAM_ERROR(make({{1, {1, 1, 1}}}), ErrorCode::kInvalidArgument, "begins at sample 1");
+  EXPECT_LOAM_ERROR(make({}), ErrorCode::kInvalidArgument, "0 stages");
+  options_.length = 100;
+  EXPECT_LOAM_ERROR(make({{0, {1, 1, 1}}}), ErrorCode::kInvalidArgument, "data source \"s0\": loader: the set has 41");
+}
+
+}  // namespace
+}  // namespace loam
