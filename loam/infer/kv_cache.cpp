@@ -57,7 +57,8 @@ void KvCache::move(int64_t from, int64_t to) {
   lengths_[static_cast<size_t>(to)] = known;
 }
 
-Var KvCache::attend(const Context& ctx, int layer, const Var& q, const Var& k, const Var& v) {
+Var KvCache::attend(const Context& ctx, int layer, const Var& q, const Var& k, const Var& v,
+                    const ops::AttentionOptions& options) {
   LOAM_CHECK(!ctx.tape, "cache: attention to remembered keys cannot be differentiated");
   const auto [B, T, K, D] = k.value.dims<4>();
   LOAM_CHECK(B == count_ && T == new_tokens_, "cache: begun for {} rows of {} tokens, got keys {}", count_, new_tokens_,
@@ -74,9 +75,21 @@ Var KvCache::attend(const Context& ctx, int layer, const Var& q, const Var& k, c
     store(memory.v, v.value);
   }
   const auto remembered = [&](const Tensor& cache) { return Var(cache.narrow(0, first_, B).narrow(1, 0, longest)); };
-  ops::AttentionOptions options;
-  if (ragged_) options.key_count = key_count_;
-  return ops::attention(ctx, q, remembered(memory.k), remembered(memory.v), options);
+  ops::AttentionOptions masked = options;
+  if (ragged_) {
+    // The one new token of a shorter row stands before the last key: its window is told by its first key. ALiBi needs
+    // no more, since a softmax does not feel what all of a query's logits have in common.
+    masked.key_count = key_count_;
+    if (options.window > 0) {
+      masked.window = 0;
+      masked.first_key = ctx.empty({B, 1}, DType::i32);
+      for (int64_t r = 0; r < B; ++r) {
+        const int64_t first = length(first_ + r) + 1 - options.window;
+        masked.first_key.data<int32_t>()[r] = static_cast<int32_t>(std::max<int64_t>(first, 0));
+      }
+    }
+  }
+  return ops::attention(ctx, q, remembered(memory.k), remembered(memory.v), masked);
 }
 
 }  // namespace loam

@@ -27,7 +27,8 @@ class KvCache : public SequenceContext {
   void move(int64_t from, int64_t to);  // row `to` becomes a copy of row `from`
 
   const Tensor& positions() const override { return positions_; }
-  Var attend(const Context& ctx, int layer, const Var& q, const Var& k, const Var& v) override;
+  Var attend(const Context& ctx, int layer, const Var& q, const Var& k, const Var& v,
+             const ops::AttentionOptions& options) override;
 
  private:
   struct Layer {

@@ -39,7 +39,7 @@ std::vector<float> score_tokens(const ExecContext& ctx, const Model& model, std:
         Tensor::from<int32_t>(*ctx.arena, {1, length},
                               ids.subspan(static_cast<size_t>(begin), static_cast<size_t>(length))),
         sequence);
-    const auto scores = ops::linear_log_prob(eval, hidden, model.transformer->head_weight(),
+    const auto scores = ops::linear_log_prob(eval, hidden, model.transformer->head(),
                                              Tensor::from<int32_t>(*ctx.arena, {length}, targets));
     const std::span<float> values = scores.logp.value.span<float>();
     for (int64_t i = scored; i < end; ++i) {

@@ -27,6 +27,7 @@ struct StepState {
   float beta1_correction = 1;  // 1 - beta1^t
   float beta2_correction = 1;  // 1 - beta2^t
   float gradient_scale = 1;    // clipping, and the inverse of a loss scale
+  int64_t first_sample = 0;    // global sample of the first row of the micro-batch at hand
   int32_t first_update = 0;    // not 0: the optimizer has changed nothing yet
   int32_t skip = 0;            // not 0: the step is bad (non-finite gradients); the optimizer changes nothing
 };

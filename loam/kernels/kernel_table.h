@@ -10,6 +10,7 @@
 #include "loam/kernels/activation.h"
 #include "loam/kernels/attention.h"
 #include "loam/kernels/cross_entropy.h"
+#include "loam/kernels/dropout.h"
 #include "loam/kernels/elementwise.h"
 #include "loam/kernels/embedding.h"
 #include "loam/kernels/exec_context.h"

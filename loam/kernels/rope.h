@@ -10,9 +10,10 @@ enum class RopeLayout : uint8_t {
   half,         // pairs (k, k + D/2): Hugging Face Llama, GPT-NeoX
 };
 
-// Rotates pair k of every head by the angle position * frequency[k]: (a, b) -> (a cos - b sin, a sin + b cos). The
+// Rotates pair k of every head by the angle position * frequency[k] and stretches it by `factor`:
+// (a, b) -> factor (a cos - b sin, a sin + b cos). The
 // angle is computed and reduced in f32 or better from an integer position: error below 1e-3 at position 32768.
-// `inverse` rotates back: the gradient.
+// `inverse` rotates back (and stretches all the same): the gradient.
 struct RopeArgs {
   View in;         // [N,H,D], f32 or bf16; last axis of stride 1
   View positions;  // [N], i32
@@ -21,6 +22,7 @@ struct RopeArgs {
   bool inverse = false;
   View out;                 // [N,H,D]; may be the same memory as `in`
   bool accumulate = false;  // out += (not with in == out)
+  float factor = 1;
 };
 
 }  // namespace loam

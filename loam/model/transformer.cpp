@@ -1,8 +1,8 @@
 #include "loam/model/transformer.h"
 
 #include <algorithm>
+#include <cmath>
 
-#include "loam/ops/attention.h"
 #include "loam/ops/basic.h"
 #include "loam/ops/embedding.h"
 #include "loam/ops/linear.h"
@@ -10,13 +10,33 @@
 namespace loam {
 namespace {
 
-ParamRef declare_table(ParamStore& store, const std::string& name, Shape shape, ParamKind kind, double std) {
+ParamRef declare(ParamStore& store, const std::string& name, Shape shape, ParamKind kind, ParamInit init) {
   ParamSpec spec;
   spec.name = name;
   spec.shape = shape;
   spec.kind = kind;
-  spec.init.std = std;
+  spec.init = init;
   return store.declare(std::move(spec));
+}
+
+ParamInit table_init(const ModelConfig& c) {
+  ParamInit init = matrix_init(c, 1, 1);  // its kind, and a standard deviation of 1 where none is stated
+  init.std = c.embedding_init_std > 0 ? c.embedding_init_std : c.init_std > 0 ? c.init_std : 1;
+  return init;
+}
+
+ParamInit head_init(const ModelConfig& c, int64_t rows) {
+  ParamInit init = matrix_init(c, rows, c.dim);
+  init.std *= std::sqrt(mup_width(c));  // the head's multiplier shrinks instead
+  if (c.zero_init_head) init.kind = ParamInit::Kind::zeros;
+  return init;
+}
+
+// Absent without a language model's or a scalar head of its own.
+ParamRef declare_head(ParamStore& store, const ModelConfig& c, const ParamRef& embedding) {
+  if (c.tied_embeddings) return embedding;
+  const int64_t rows = c.head == HeadKind::scalar ? 1 : c.vocab_size;
+  return declare(store, "head", {rows, c.dim}, ParamKind::matrix, head_init(c, rows));
 }
 
 ModelConfig checked(const ModelConfig& config) {
@@ -26,67 +46,78 @@ ModelConfig checked(const ModelConfig& config) {
   return config;
 }
 
-// Learned positions are rows of a table: there is none beyond the context.
+// Learned and sinusoidal positions are rows of a table: there is none beyond the context.
 void check_positions(const Tensor& positions, int64_t context_length) {
   if (positions.device().kind != DeviceKind::cpu) return;
   for (int32_t position : positions.span<int32_t>()) {
     LOAM_CHECK(position >= 0 && position < context_length,
-               "model: position {} is outside the {} learned positions (context_length)", position, context_length);
+               "model: position {} is outside the {} of the table (context_length)", position, context_length);
   }
 }
 
 }  // namespace
 
-Block::Block(ParamStore& store, int layer, const ModelConfig& config)
-    : attention_norm(store, fmt::format("layers.{}.attention_norm", layer), layer, config),
-      attention(store, fmt::format("layers.{}.attention", layer), layer, config),
-      mlp_norm(store, fmt::format("layers.{}.mlp_norm", layer), layer, config),
-      mlp(store, fmt::format("layers.{}.mlp", layer), layer, config) {}
-
-Var Block::operator()(const Context& ctx, const Var& x, const Tensor& frequency, SequenceContext& sequence) const {
-  const Var mixed = ops::add(ctx, x, attention(ctx, attention_norm(ctx, x), frequency, sequence));
-  return ops::add(ctx, mixed, mlp(ctx, mlp_norm(ctx, mixed)));
+Transformer::Transformer(ParamStore& store, const ModelConfig& config) : config_(checked(config)) {
+  const ModelConfig& c = config_;
+  embedding_ = declare(store, "embedding", {c.vocab_size, c.dim}, ParamKind::embedding, table_init(c));
+  if (c.positions == PositionKind::learned) {
+    positions_ = declare(store, "positions", {c.context_length, c.dim}, ParamKind::embedding, table_init(c));
+  }
+  head_ = declare_head(store, c, embedding_);
+  if (c.head_bias) {
+    const int64_t rows = c.head == HeadKind::scalar ? 1 : c.vocab_size;
+    head_bias_ = declare(store, "head.bias", {rows}, ParamKind::vector, {ParamInit::Kind::zeros});
+  }
+  for (int layer = 0; layer < c.layers; ++layer) blocks_.emplace_back(store, layer, c);
+  if (c.final_norm) norm_.emplace(store, "norm", -1, c, c.dim);
 }
 
-Transformer::Transformer(ParamStore& store, const ModelConfig& config)
-    : config_(checked(config)),
-      embedding_(
-          declare_table(store, "embedding", {config.vocab_size, config.dim}, ParamKind::embedding, config.init_std)),
-      positions_(config.positions == PositionKind::learned
-                     ? declare_table(store, "positions", {config.context_length, config.dim}, ParamKind::embedding,
-                                     config.init_std)
-                     : ParamRef{}),
-      head_(config.tied_embeddings
-                ? embedding_
-                : declare_table(store, "head", {config.vocab_size, config.dim}, ParamKind::matrix, config.init_std)),
-      blocks_([&] {
-        std::vector<Block> blocks;
-        for (int layer = 0; layer < config.layers; ++layer) blocks.emplace_back(store, layer, config);
-        return blocks;
-      }()),
-      norm_(store, "norm", -1, config) {}
-
 void Transformer::allocate(const ExecContext& ctx) {
-  if (config_.positions != PositionKind::rope) return;
-  frequency_ = ops::rope_frequency(Context(ctx), config_.head_dim, config_.rope_theta);
+  tables_ = PositionTables(Context(ctx), config_, embedding_.value().dtype());
+  allocated_ = true;
+}
+
+ops::LanguageHead Transformer::head() const {
+  LOAM_CHECK(config_.head == HeadKind::language_model, "model: it has a scalar head, not a language model's");
+  ops::LanguageHead head(head_);
+  head.bias = head_bias_;
+  head.scale = static_cast<float>(config_.logit_scale / mup_width(config_));
+  head.softcap = static_cast<float>(config_.logit_softcap);
+  return head;
 }
 
 Var Transformer::embed(const Context& ctx, const Tensor& ids, SequenceContext& sequence) const {
   const Tensor& positions = sequence.positions();
   LOAM_CHECK(ids.rank() == 2 && positions.shape() == ids.shape(), "model: ids {} and positions {} must be one [B,T]",
              ids.shape().str(), positions.shape().str());
-  const Var x = ops::embedding(ctx, ids, embedding_);
-  if (config_.positions != PositionKind::learned) return x;
-  check_positions(positions, config_.context_length);
-  return ops::add(ctx, x, ops::embedding(ctx, positions, positions_));
+  Var x = ops::embedding(ctx, ids, embedding_);
+  if (config_.embedding_scale != 1) {
+    // Rounded to the model's dtype, as Gemma is trained and as transformers does.
+    const auto factor = static_cast<float>(config_.embedding_scale);
+    x = ops::scale(ctx, x, x.dtype() == DType::bf16 ? static_cast<float>(Bf16(factor)) : factor);
+  }
+  if (config_.positions == PositionKind::learned || config_.positions == PositionKind::sinusoidal) {
+    check_positions(positions, config_.context_length);
+    x = ops::add(ctx, x,
+                 positions_ ? ops::embedding(ctx, positions, positions_)
+                            : Var(ops::table_rows(ctx, positions, tables_.sinusoids)));
+  }
+  return ops::dropout(ctx, x, static_cast<float>(config_.dropout), 0);
 }
 
 Var Transformer::block(const Context& ctx, int layer, const Var& x, SequenceContext& sequence) const {
-  LOAM_CHECK(frequency_ || config_.positions != PositionKind::rope, "model: allocate() was not called");
-  return blocks_[static_cast<size_t>(layer)](ctx, x, frequency_, sequence);
+  LOAM_CHECK(allocated_, "model: allocate() was not called");
+  return blocks_[static_cast<size_t>(layer)](ctx, x, tables_, sequence);
 }
 
-Var Transformer::final_norm(const Context& ctx, const Var& x) const { return norm_(ctx, x); }
+Var Transformer::final_norm(const Context& ctx, const Var& x) const { return norm_ ? (*norm_)(ctx, x) : x; }
+
+Var Transformer::scalars(const Context& ctx, const Var& hidden) const {
+  LOAM_CHECK(config_.head == HeadKind::scalar, "model: it has a language model's head, not a scalar one");
+  const auto [B, T, C] = hidden.value.dims<3>();
+  const Var values = ops::reshape(ctx, ops::linear(ctx, hidden, head_, head_bias_), {B, T});
+  return values.dtype() == DType::f32 ? values : ops::cast(ctx, values, DType::f32);
+}
 
 Var Transformer::hidden(const Context& ctx, const Tensor& ids, SequenceContext& sequence) const {
   Var x = embed(ctx, ids, sequence);
@@ -94,6 +125,6 @@ Var Transformer::hidden(const Context& ctx, const Tensor& ids, SequenceContext& 
   return final_norm(ctx, x);
 }
 
-Tensor Transformer::logits(const Context& ctx, const Tensor& hidden) const { return ops::logits(ctx, hidden, head_); }
+Tensor Transformer::logits(const Context& ctx, const Tensor& hidden) const { return ops::logits(ctx, hidden, head()); }
 
 }  // namespace loam

@@ -1,6 +1,7 @@
 #include "loam/nn/param_store.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "loam/base/hash.h"
 #include "loam/base/philox.h"
@@ -73,18 +74,41 @@ void ParamStore::allocate(const ExecContext& ctx, DType compute_dtype, bool with
 
 namespace {
 
+double initial_value(const ParamInit& init, const PhiloxStream& stream, int64_t index) {
+  constexpr double kCut = 3;
+  constexpr uint64_t kTry = uint64_t{1} << 48;  // between the numbers of one try and those of the next
+  const auto i = static_cast<uint64_t>(index);
+  switch (init.kind) {
+    case ParamInit::Kind::zeros:
+      return 0;
+    case ParamInit::Kind::ones:
+      return 1;
+    case ParamInit::Kind::normal:
+      return init.std * stream.normal(i);
+    case ParamInit::Kind::truncated_normal:
+      break;
+  }
+  double value = stream.normal(i);
+  for (uint64_t again = kTry; std::abs(value) > kCut; again += kTry) value = stream.normal(i + again);
+  return init.std * value;
+}
+
 template <class T>
 void fill_values(const ParamSpec& spec, uint64_t seed, T* out, int threads) {
   constexpr int64_t kGrain = 4096;
   const PhiloxStream stream{seed, hash64(spec.name)};
-  const ParamInit init = spec.init;
-  parallel_for(threads, spec.shape.product(), kGrain, [&](int64_t begin, int64_t end, int) {
-    for (int64_t i = begin; i < end; ++i) {
-      double value = init.kind == ParamInit::Kind::ones ? 1 : 0;
-      if (init.kind == ParamInit::Kind::normal) value = init.std * stream.normal(static_cast<uint64_t>(i));
-      out[i] = T(static_cast<float>(value));
-    }
-  });
+  const auto fill = [&](const ParamInit& init, int64_t first, int64_t count) {
+    parallel_for(threads, count, kGrain, [&](int64_t begin, int64_t end, int) {
+      for (int64_t i = first + begin; i < first + end; ++i) {
+        out[i] = T(static_cast<float>(initial_value(init, stream, i)));
+      }
+    });
+  };
+  if (spec.slices.empty()) return fill(spec.init, 0, spec.shape.product());
+  const int64_t width = spec.shape.product() / spec.shape[0];
+  for (const RowSlice& slice : spec.slices) {
+    fill({spec.init.kind, slice.std > 0 ? slice.std : spec.init.std}, slice.begin * width, slice.rows * width);
+  }
 }
 
 }  // namespace

@@ -22,7 +22,8 @@ enum class ParamKind : uint8_t {
 };
 
 struct ParamInit {
-  enum class Kind : uint8_t { normal, ones, zeros } kind = Kind::normal;
+  // truncated_normal: drawn again beyond 3 standard deviations.
+  enum class Kind : uint8_t { normal, truncated_normal, ones, zeros } kind = Kind::normal;
   double std = 0.02;
 };
 
@@ -30,6 +31,7 @@ struct ParamInit {
 struct RowSlice {
   std::string name;
   int64_t begin, rows;
+  double std = 0;  // of its initial values; 0: the parameter's
 };
 
 struct ParamSpec {
@@ -39,6 +41,7 @@ struct ParamSpec {
   int layer = -1;  // -1: outside the layers
   ParamInit init;
   bool trainable = true;
+  double lr_scale = 1;           // of its learning rate
   std::vector<RowSlice> slices;  // empty, or a cut of all rows in order
 };
 

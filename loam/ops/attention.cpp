@@ -8,20 +8,24 @@ namespace loam::ops {
 namespace {
 
 struct RopeNode final : Node {
-  Tensor positions, frequency;
+  Tensor positions;
+  Rotation rotation;
   RopeLayout layout;
 
   const char* name() const override { return "rope"; }
   void backward_input(const Context& ctx, BackwardScope& scope) override {
     const GradTarget d_x = scope.input_grad(0);
-    ctx.kernels->rope(ctx, {fold(scope.output_grad(0), 2, name()), positions, frequency, layout, true,
-                            fold(d_x.view, 2, name()), d_x.accumulate});
+    ctx.kernels->rope(ctx, {fold(scope.output_grad(0), 2, name()), positions, rotation.frequency, layout, true,
+                            fold(d_x.view, 2, name()), d_x.accumulate, rotation.factor});
   }
   void visit_saved(const SavedVisitor& visit) const override {
     visit("positions", positions);
-    visit("frequency", frequency);
+    visit("frequency", rotation.frequency);
   }
 };
+
+AttentionMask mask_of(const AttentionOptions& o) { return {o.causal, o.window, o.first_key, o.key_count}; }
+AttentionLogits logits_of(const AttentionOptions& o) { return {o.scale, o.softcap, o.slopes}; }
 
 struct AttentionNode final : Node {
   Tensor q, k, v, out, lse;
@@ -43,8 +47,9 @@ struct AttentionNode final : Node {
     args.out = out;
     args.lse = lse;
     args.d_out = scope.output_grad(0);
-    args.mask = {options.causal, options.first_key, options.key_count};
-    args.scale = options.scale;
+    args.mask = mask_of(options);
+    args.logits = logits_of(options);
+    args.dropout = options.dropout;
     args.d_q = d_q.view;
     args.d_k = d_k.view;
     args.d_v = d_v.view;
@@ -61,6 +66,7 @@ struct AttentionNode final : Node {
     visit("lse", lse);
     visit("first_key", options.first_key);
     visit("key_count", options.key_count);
+    visit("slopes", options.slopes);
   }
 };
 
@@ -79,36 +85,31 @@ void check_attention(const Var& q, const Var& k, const Var& v, const AttentionOp
   };
   check_bounds(options.first_key, {B, T}, "first_key");
   check_bounds(options.key_count, {B}, "key_count");
+  LOAM_CHECK(options.window >= 0 && (options.window == 0 || options.causal), "attention: a window of {} keys{}",
+             options.window, options.causal ? "" : " without causal order");
+  if (options.slopes) check_vector(options.slopes, H, "attention", "slopes");
 }
 
 }  // namespace
 
-Var rope(const Context& ctx, const Var& x, const Tensor& positions, const Tensor& frequency, RopeLayout layout) {
+Var rope(const Context& ctx, const Var& x, const Tensor& positions, const Rotation& rotation, RopeLayout layout) {
   check_float(x.value, "rope", "x");
   LOAM_CHECK(x.value.rank() >= 3, "rope: x {} is not [..., H, D]", x.shape().str());
   const int64_t D = x.value.dim(-1), N = x.value.numel() / std::max<int64_t>(1, x.value.dim(-2) * D);
   LOAM_CHECK(positions && positions.dtype() == DType::i32 && positions.numel() == N && positions.is_contiguous(),
              "rope: x {} needs {} positions in i32, got {}", x.shape().str(), N, positions.shape().str());
+  const Tensor& frequency = rotation.frequency;
   check_vector(frequency, frequency.numel(), "rope", "frequency");
   LOAM_CHECK(2 * frequency.numel() <= D, "rope: {} frequencies for heads of {}", frequency.numel(), D);
   Var out(ctx.empty(x.shape(), x.dtype()));
   RopeNode node;
   node.positions = positions.reshape({N});
-  node.frequency = frequency;
+  node.rotation = rotation;
   node.layout = layout;
-  ctx.kernels->rope(ctx,
-                    {fold(x.value, 2, "rope"), node.positions, frequency, layout, false, fold(out.value, 2, "rope")});
+  ctx.kernels->rope(ctx, {fold(x.value, 2, "rope"), node.positions, frequency, layout, false,
+                          fold(out.value, 2, "rope"), false, rotation.factor});
   record(ctx, std::move(node), {x}, {&out});
   return out;
-}
-
-Tensor rope_frequency(const Context& ctx, int64_t dim, double theta) {
-  LOAM_CHECK(dim > 0 && dim % 2 == 0 && theta > 0, "rope: {} rotated elements with theta {}", dim, theta);
-  std::vector<float> values;
-  for (int64_t k = 0; k < dim / 2; ++k) {
-    values.push_back(static_cast<float>(std::pow(theta, -2.0 * static_cast<double>(k) / static_cast<double>(dim))));
-  }
-  return Tensor::from<float>(*ctx.arena, {dim / 2}, values);
 }
 
 Var attention(const Context& ctx, const Var& q, const Var& k, const Var& v, const AttentionOptions& options) {
@@ -117,14 +118,18 @@ Var attention(const Context& ctx, const Var& q, const Var& k, const Var& v, cons
   Var out(ctx.empty(q.shape(), q.dtype()));
   AttentionNode node;
   node.options = options;
+  if (!ctx.tape) node.options.dropout = {};
+  node.options.max_logit = {};
   if (options.scale == 0) node.options.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(D)));
   if (differentiates(ctx, {&q, &k, &v})) node.lse = ctx.empty({B, H, T}, DType::f32);
   AttentionFwdArgs args;
   args.q = q.value;
   args.k = k.value;
   args.v = v.value;
-  args.mask = {options.causal, options.first_key, options.key_count};
-  args.scale = node.options.scale;
+  args.mask = mask_of(node.options);
+  args.logits = logits_of(node.options);
+  args.dropout = node.options.dropout;
+  args.max_logit = options.max_logit;
   args.out = out.value;
   args.lse = node.lse;
   ctx.kernels->attention_fwd(ctx, args);

@@ -28,6 +28,29 @@ struct ScaleNode final : Node {
   void visit_saved(const SavedVisitor&) const override {}
 };
 
+// x [B, ...] as rows of all that follows.
+View sample_rows(const View& x, const char* op) {
+  View folded = fold(x, 1, op);
+  const int64_t B = x.dim(0), n = B == 0 ? 0 : folded.dim(0) / B * folded.dim(1);
+  LOAM_CHECK(folded.dim(0) <= 1 || folded.stride(0) == folded.dim(1), "{}: x has gaps", op);
+  folded.shape = {B, n};
+  folded.strides = {n, 1};
+  return folded;
+}
+
+struct DropoutNode final : Node {
+  float probability = 0;
+  uint64_t site = 0;
+
+  const char* name() const override { return "dropout"; }
+  void backward_input(const Context& ctx, BackwardScope& scope) override {
+    const GradTarget d_x = scope.input_grad(0);
+    ctx.kernels->dropout(ctx, {sample_rows(scope.output_grad(0).view(), name()), probability, site,
+                               sample_rows(d_x.view, name()), d_x.accumulate});
+  }
+  void visit_saved(const SavedVisitor&) const override {}
+};
+
 struct CastNode final : Node {
   const char* name() const override { return "cast"; }
   void backward_input(const Context& ctx, BackwardScope& scope) override {
@@ -103,6 +126,21 @@ Var scale(const Context& ctx, const Var& x, float factor) {
   ctx.kernels->scale(ctx, {x.value, factor, out.value});
   ScaleNode node;
   node.factor = factor;
+  record(ctx, std::move(node), {x}, {&out});
+  return out;
+}
+
+Var dropout(const Context& ctx, const Var& x, float probability, uint64_t site) {
+  if (!ctx.tape || probability == 0) return x;
+  check_float(x.value, "dropout", "x");
+  LOAM_CHECK(x.value.rank() >= 2 && probability > 0 && probability < 1, "dropout: probability {} for x {}", probability,
+             x.shape().str());
+  Var out(ctx.empty(x.shape(), x.dtype()));
+  ctx.kernels->dropout(
+      ctx, {sample_rows(x.value.view(), "dropout"), probability, site, sample_rows(out.value.view(), "dropout")});
+  DropoutNode node;
+  node.probability = probability;
+  node.site = site;
   record(ctx, std::move(node), {x}, {&out});
   return out;
 }

@@ -23,18 +23,23 @@ struct CrossEntropyNode final : Node {
 };
 
 // The gradients of one chunk of rows, from that of its logits.
-void chunk_gradients(const Context& ctx, const View& d_logits, const View& hidden, const ParamRef& weight,
+void chunk_gradients(const Context& ctx, const View& d_logits, const View& hidden, const LanguageHead& head,
                      const View& d_hidden) {
   const Tensor narrow = narrowed_logits(ctx, d_logits, hidden.dtype);
   MatmulArgs args;
   args.a = narrow ? narrow.view() : d_logits;
+  args.alpha = head.scale;
   if (d_hidden) {
-    args.b = weight.value();
+    args.b = head.weight.value();
     args.c = d_hidden;
     ctx.kernels->matmul(ctx, args);
   }
-  if (weight.trainable()) {
-    const GradTarget d_weight = weight.source->grad_target(weight.index);
+  if (head.bias && head.bias.trainable()) {
+    const GradTarget d_bias = head.bias.source->grad_target(head.bias.index);
+    ctx.kernels->sum_rows(ctx, {d_logits, d_bias.view, d_bias.accumulate});
+  }
+  if (head.weight.trainable()) {
+    const GradTarget d_weight = head.weight.source->grad_target(head.weight.index);
     args.transpose_a = true;
     args.b = hidden;
     args.c = d_weight.view;
@@ -45,37 +50,37 @@ void chunk_gradients(const Context& ctx, const View& d_logits, const View& hidde
 
 }  // namespace
 
-CrossEntropy cross_entropy(const Context& ctx, const Var& hidden, const ParamRef& weight, const Tensor& targets,
-                           float scale) {
-  const Head head = check_head("cross_entropy", hidden.value, weight, targets);
-  const bool gradients = differentiates(ctx, {&hidden}, {weight}) && ctx.tape->keeps();
+CrossEntropy cross_entropy(const Context& ctx, const Var& hidden, const LanguageHead& head, const Tensor& targets,
+                           float scale, float z_loss) {
+  const HeadInputs in = check_head("cross_entropy", hidden.value, head, targets);
+  const bool gradients = differentiates(ctx, {&hidden}, {head.weight, head.bias}) && ctx.tape->keeps();
   CrossEntropyNode node;
   View d_hidden;
   if (gradients && ctx.tape->wants_grad(hidden)) {
     node.d_hidden = ctx.empty(hidden.shape(), hidden.dtype(), MemoryKind::gradients);
     d_hidden = fold(node.d_hidden, 1, "cross_entropy");
   }
-  CrossEntropy out{Var(ctx.empty({1}, DType::f32)), ctx.empty({head.N}, DType::f32)};
+  CrossEntropy out{Var(ctx.empty({1}, DType::f32)), ctx.empty({in.N}, DType::f32)};
 
-  const int64_t rows = logits_rows(head.N, head.V);
-  const Tensor logits = ctx.empty({rows, head.V}, DType::f32, MemoryKind::workspace);
-  const Tensor lse = ctx.empty({head.N}, DType::f32, MemoryKind::workspace);
-  for (int64_t begin = 0; begin < head.N; begin += rows) {
-    const int64_t n = std::min(rows, head.N - begin);
-    const View chunk = slice(logits, 0, n), inputs = slice(head.hidden, begin, n);
-    MatmulArgs args;
-    args.a = inputs;
-    args.b = weight.value();
-    args.transpose_b = true;
-    args.c = chunk;
-    ctx.kernels->matmul(ctx, args);
-    ctx.kernels->cross_entropy_rows(ctx, {chunk, slice(head.targets, begin, n), scale, gradients,
-                                          slice(out.losses, begin, n), slice(lse, begin, n)});
-    if (gradients) chunk_gradients(ctx, chunk, inputs, weight, d_hidden ? slice(d_hidden, begin, n) : View());
+  const int64_t rows = logits_rows(in.N, in.V);
+  const Tensor logits = ctx.empty({rows, in.V}, DType::f32, MemoryKind::workspace);
+  const Tensor z_terms = z_loss > 0 ? ctx.empty({in.N}, DType::f32, MemoryKind::workspace) : Tensor();
+  for (int64_t begin = 0; begin < in.N; begin += rows) {
+    const int64_t n = std::min(rows, in.N - begin);
+    const View chunk = slice(logits, 0, n), inputs = slice(in.hidden, begin, n);
+    make_logits(ctx, head, inputs, 0, chunk);
+    ctx.kernels->cross_entropy_rows(ctx, {chunk, slice(in.targets, begin, n), scale, gradients, z_loss, head.softcap,
+                                          slice(out.losses, begin, n), z_loss > 0 ? slice(z_terms, begin, n) : View()});
+    if (gradients) chunk_gradients(ctx, chunk, inputs, head, d_hidden ? slice(d_hidden, begin, n) : View());
   }
   sum_all(ctx, out.losses, out.loss.value);
+  if (z_loss > 0) {
+    const Tensor sum = ctx.empty({1}, DType::f32, MemoryKind::workspace);
+    sum_all(ctx, z_terms, sum);
+    ctx.kernels->add(ctx, {out.loss.value, sum, out.loss.value});
+  }
   ctx.kernels->scale(ctx, {out.loss.value, scale, out.loss.value});
-  record(ctx, std::move(node), {hidden}, {&out.loss}, {weight});
+  record(ctx, std::move(node), {hidden}, {&out.loss}, {head.weight, head.bias});
   return out;
 }
 

@@ -19,22 +19,24 @@ struct EmbeddingNode final : Node {
 
 }  // namespace
 
-Var embedding(const Context& ctx, const Tensor& ids, const ParamRef& table) {
-  const Tensor weight = table.value();
+Tensor table_rows(const Context& ctx, const Tensor& ids, const Tensor& table) {
   LOAM_CHECK(ids && ids.dtype() == DType::i32 && ids.is_contiguous(), "embedding: ids must be contiguous i32");
-  check_float(weight, "embedding", "table");
-  const auto [V, C] = weight.dims<2>();
+  check_float(table, "embedding", "table");
+  const auto [V, C] = table.dims<2>();
   for (int32_t id : ids.span<int32_t>()) {
     LOAM_CHECK(id >= 0 && id < V, "embedding: id {} is outside [0, {})", id, V);
   }
   Shape shape = ids.shape();
   shape.push_back(C);
-  Var out(ctx.empty(shape, weight.dtype()));
-  const Tensor flat = ids.reshape({ids.numel()});
-  ctx.kernels->embedding_fwd(ctx, {flat, weight, fold(out.value, 1, "embedding")});
+  const Tensor out = ctx.empty(shape, table.dtype());
+  ctx.kernels->embedding_fwd(ctx, {ids.reshape({ids.numel()}), table, fold(out, 1, "embedding")});
+  return out;
+}
 
+Var embedding(const Context& ctx, const Tensor& ids, const ParamRef& table) {
+  Var out(table_rows(ctx, ids, table.value()));
   EmbeddingNode node;
-  node.ids = flat;
+  node.ids = ids.reshape({ids.numel()});
   record(ctx, std::move(node), {}, {&out}, {table});
   return out;
 }

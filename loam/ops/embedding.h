@@ -9,4 +9,7 @@ namespace loam::ops {
 // outside [0, V).
 Var embedding(const Context& ctx, const Tensor& ids, const ParamRef& table);
 
+// The same of a table that is no parameter; records nothing.
+Tensor table_rows(const Context& ctx, const Tensor& ids, const Tensor& table);
+
 }  // namespace loam::ops

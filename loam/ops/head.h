@@ -6,6 +6,7 @@
 
 #include "loam/autograd/context.h"
 #include "loam/autograd/param.h"
+#include "loam/ops/linear_log_prob.h"
 
 namespace loam::ops {
 
@@ -20,13 +21,16 @@ inline int64_t logits_rows(int64_t N, int64_t V) {
   return (N + chunks - 1) / chunks;
 }
 
-struct Head {
+struct HeadInputs {
   int64_t N, C, V;
   View hidden;   // [N,C]
   View targets;  // [N], i32
 };
 // Checks shapes, dtypes and the range of the targets.
-Head check_head(const char* op, const Tensor& hidden, const ParamRef& weight, const Tensor& targets);
+HeadInputs check_head(const char* op, const Tensor& hidden, const LanguageHead& head, const Tensor& targets);
+
+// Logits of some rows for the vocabulary [begin, begin + out.dim(1)), into f32 `out`.
+void make_logits(const ExecContext& ctx, const LanguageHead& head, const View& hidden, int64_t begin, const View& out);
 
 // The gradient of logits in the model's dtype, for the matmuls of backward; empty if it is f32 already.
 Tensor narrowed_logits(const ExecContext& ctx, const View& d_logits, DType dtype);

@@ -67,20 +67,4 @@ Var linear(const Context& ctx, const Var& x, const ParamRef& weight, const Param
   return out;
 }
 
-Tensor logits(const Context& ctx, const Tensor& x, const ParamRef& weight) {
-  check_float(x, "logits", "x");
-  const Tensor w = weight.value();
-  LOAM_CHECK(w.rank() == 2 && x.rank() >= 1 && x.dim(-1) == w.dim(1) && x.dtype() == w.dtype(),
-             "logits: x {} {} and weight {} {} do not fit", dtype_name(x.dtype()), x.shape().str(),
-             dtype_name(w.dtype()), w.shape().str());
-  const Tensor out = ctx.empty(with_last(x.shape(), w.dim(0)), DType::f32);
-  MatmulArgs args;
-  args.a = fold(x, 1, "logits");
-  args.b = w;
-  args.transpose_b = true;
-  args.c = fold(out, 1, "logits");
-  ctx.kernels->matmul(ctx, args);
-  return out;
-}
-
 }  // namespace loam::ops

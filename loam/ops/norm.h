@@ -7,8 +7,13 @@
 
 namespace loam::ops {
 
-Var rms_norm(const Context& ctx, const Var& x, const ParamRef& weight, float eps);  // x [..., C], weight [C] f32
-Var layer_norm(const Context& ctx, const Var& x, const ParamRef& weight, const ParamRef& bias,
-               float eps);  // bias may be absent
+// What multiplies the normalised values: the weight, 1 + weight (Gemma), or nothing where the weight is absent.
+enum class NormWeight : uint8_t { plain, one_plus };
+
+// x [..., C], weight [C] f32 or absent.
+Var rms_norm(const Context& ctx, const Var& x, const ParamRef& weight, float eps, NormWeight form = NormWeight::plain);
+// The bias, [C] f32, may be absent.
+Var layer_norm(const Context& ctx, const Var& x, const ParamRef& weight, const ParamRef& bias, float eps,
+               NormWeight form = NormWeight::plain);
 
 }  // namespace loam::ops

@@ -10,20 +10,46 @@ namespace {
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
+constexpr uint64_t kSeed = 99, kSite = 7;  // of dropout
+
 struct Case {
   int64_t B = 1, T = 1, S = 1, H = 1, K = 1, D = 8;
   bool causal = true;
   std::vector<int32_t> first_key = {};  // [B,T] or empty
   std::vector<int32_t> key_count = {};  // [B] or empty
+  int64_t window = 0;
+  double softcap = 0;
+  std::vector<float> slopes = {};  // [H] or empty
+  double dropout = 0;
   double scale() const { return 1 / std::sqrt(static_cast<double>(D)); }
   bool sees(int64_t b, int64_t t, int64_t s) const {
     if (causal && s > t + S - T) return false;
+    if (window > 0 && s <= t + S - T - window) return false;
     if (!first_key.empty() && s < first_key[static_cast<size_t>(b * T + t)]) return false;
     return key_count.empty() || s < key_count[static_cast<size_t>(b)];
   }
   std::string name() const {
-    return fmt::format("B{} T{} S{} H{} K{} D{} causal {} first {} count {}", B, T, S, H, K, D, causal,
-                       first_key.size(), key_count.size());
+    return fmt::format("B{} T{} S{} H{} K{} D{} causal {} first {} count {} window {} cap {} slopes {} dropout {}", B,
+                       T, S, H, K, D, causal, first_key.size(), key_count.size(), window, softcap, slopes.size(),
+                       dropout);
+  }
+  double logit(double dot, int64_t t, int64_t s, int64_t h) const {
+    double x = scale() * dot;
+    if (softcap > 0) x = softcap * std::tanh(x / softcap);
+    if (!slopes.empty()) x -= static_cast<double>(slopes[static_cast<size_t>(h)]) * static_cast<double>(t + S - T - s);
+    return x;
+  }
+  // By what the logit grows with scale() * dot.
+  double slope(double dot) const {
+    const double th = softcap > 0 ? std::tanh(scale() * dot / softcap) : 0;
+    return 1 - th * th;
+  }
+  // Dropout's factor of a weight, by the definition in loam/kernels/dropout.h: Philox's number of (query, key).
+  double kept(int64_t b, int64_t t, int64_t s, int64_t h) const {
+    if (dropout == 0) return 1;
+    const PhiloxStream stream{kSeed ^ kSite * 0x9E3779B97F4A7C15u, static_cast<uint64_t>(b)};
+    const uint64_t block = (static_cast<uint64_t>(h * T + t) << 24) + static_cast<uint64_t>(s / 4);
+    return stream.bits(4 * block + static_cast<uint64_t>(s % 4)) < dropout * 0x1p32 ? 0 : 1 / (1 - dropout);
   }
 };
 
@@ -44,48 +70,60 @@ struct Problem {
         out(dtype, c.B * c.T, c.H * c.D, 1),
         d_out(dtype, c.B * c.T, c.H * c.D, 0, random_values(c.B * c.T * c.H * c.D, seed + 2)),
         lse(DType::f32, c.B * c.H, c.T, 2),
+        max_logit(DType::f32, c.B * c.H, c.T, 1),
         d_q(dtype, c.B * c.T, c.H * c.D, 4),
         d_kv(dtype, c.B * c.S, 2 * c.K * c.D, 7) {}
 
   AttentionMask mask() {
     AttentionMask m;
     m.causal = test.causal;
+    m.window = test.window;
     if (!test.first_key.empty()) m.first_key = {test.first_key.data(), DType::i32, {}, {test.B, test.T}, {test.T, 1}};
     if (!test.key_count.empty()) m.key_count = {test.key_count.data(), DType::i32, {}, {test.B}, {1}};
     return m;
   }
+  AttentionLogits logits() {
+    AttentionLogits l;
+    l.scale = static_cast<float>(test.scale());
+    l.softcap = static_cast<float>(test.softcap);
+    if (!test.slopes.empty()) l.slopes = {test.slopes.data(), DType::f32, {}, {test.H}, {1}};
+    return l;
+  }
+  AttentionDropout dropout() const { return {static_cast<float>(test.dropout), kSite}; }
   View k_view(const Matrix& m) const { return heads_view(m, test.B, test.K, test.D); }
   View v_view(const Matrix& m) const { return heads_view(m, test.B, test.K, test.D, test.K * test.D); }
   View q_view(const Matrix& m) const { return heads_view(m, test.B, test.H, test.D); }
-  View lse_view() const {
-    const int64_t stride = lse.view().stride(0);
-    return {lse.view().data, DType::f32, {}, {test.B, test.H, test.T}, {test.H * stride, stride, 1}};
+  View statistic_view(const Matrix& m) const {
+    const int64_t stride = m.view().stride(0);
+    return {m.view().data, DType::f32, {}, {test.B, test.H, test.T}, {test.H * stride, stride, 1}};
   }
   void forward(int threads = 1) {
     const auto resources = cpu(threads);
-    const auto& ctx = resources.context;
-    ctx.kernels->attention_fwd(
-        ctx, {q_view(q), k_view(kv), v_view(kv), mask(), static_cast<float>(test.scale()), q_view(out), lse_view()});
+    ExecContext ctx = resources.context;
+    ctx.seed = kSeed;
+    ctx.kernels->attention_fwd(ctx, {q_view(q), k_view(kv), v_view(kv), mask(), logits(), dropout(), q_view(out),
+                                     statistic_view(lse), statistic_view(max_logit)});
   }
   void backward(int threads = 1, bool accumulate = false) {
     const auto resources = cpu(threads);
-    const auto& ctx = resources.context;
-    ctx.kernels->attention_bwd(ctx, {q_view(q), k_view(kv), v_view(kv), q_view(out), lse_view(), q_view(d_out), mask(),
-                                     static_cast<float>(test.scale()), q_view(d_q), k_view(d_kv), v_view(d_kv),
-                                     accumulate, accumulate, accumulate});
+    ExecContext ctx = resources.context;
+    ctx.seed = kSeed;
+    ctx.kernels->attention_bwd(
+        ctx, {q_view(q), k_view(kv), v_view(kv), q_view(out), statistic_view(lse), q_view(d_out), mask(), logits(),
+              dropout(), q_view(d_q), k_view(d_kv), v_view(d_kv), accumulate, accumulate, accumulate});
   }
   bool intact() const {
     return q.intact() && kv.intact() && out.intact() && lse.intact() && d_q.intact() && d_kv.intact();
   }
 
   Case test;
-  Matrix q, kv, out, d_out, lse, d_q, d_kv;
+  Matrix q, kv, out, d_out, lse, max_logit, d_q, d_kv;
 };
 
 // Results in f64, and beside each gradient the same sum over absolute values, to which its rounding error is
 // proportional.
 struct Reference {
-  Values out, lse, d_q, d_kv, size_q, size_kv;
+  Values out, lse, max_logit, d_q, d_kv, size_q, size_kv;
 };
 
 Reference reference(const Problem& p) {
@@ -94,6 +132,7 @@ Reference reference(const Problem& p) {
   Reference ref;
   ref.out.resize(q.size()), ref.d_q.resize(q.size()), ref.size_q.resize(q.size());
   ref.lse.resize(static_cast<size_t>(c.B * c.H * c.T));
+  ref.max_logit.resize(ref.lse.size());
   ref.d_kv.resize(kv.size()), ref.size_kv.resize(kv.size());
   const auto row = [&](int64_t b, int64_t t, int64_t h) {
     return static_cast<size_t>(((b * c.T + t) * c.H + h) * c.D);
@@ -107,13 +146,14 @@ Reference reference(const Problem& p) {
       const auto width = static_cast<size_t>(c.D), to_value = static_cast<size_t>(c.K * c.D);
       for (int64_t t = 0; t < c.T; ++t) {
         const size_t i = row(b, t, h);
-        std::vector<double> prob(static_cast<size_t>(c.S), 0.0);
+        std::vector<double> prob(static_cast<size_t>(c.S), 0.0), dots(prob.size());
         double most = -kInf, sum = 0;
         for (int64_t s = 0; s < c.S; ++s) {
           double score = 0;
           for (size_t d = 0; d < width; ++d) score += q[i + d] * kv[key(s) + d];
-          prob[static_cast<size_t>(s)] = score * c.scale();
-          if (c.sees(b, t, s)) most = std::max(most, score * c.scale());
+          dots[static_cast<size_t>(s)] = score;
+          prob[static_cast<size_t>(s)] = c.logit(score, t, s, h);
+          if (c.sees(b, t, s)) most = std::max(most, prob[static_cast<size_t>(s)]);
         }
         for (int64_t s = 0; s < c.S; ++s) {
           double& x = prob[static_cast<size_t>(s)];
@@ -121,13 +161,14 @@ Reference reference(const Problem& p) {
           sum += x;
         }
         ref.lse[static_cast<size_t>((b * c.H + h) * c.T + t)] = sum > 0 ? most + std::log(sum) : -kInf;
+        ref.max_logit[static_cast<size_t>((b * c.H + h) * c.T + t)] = most;
         if (sum == 0) continue;
         double dot = 0, dot_size = 0;
         for (int64_t s = 0; s < c.S; ++s) {
           prob[static_cast<size_t>(s)] /= sum;
           for (size_t d = 0; d < width; ++d) {
             if (prob[static_cast<size_t>(s)] > 0)
-              ref.out[i + d] += prob[static_cast<size_t>(s)] * kv[key(s) + to_value + d];
+              ref.out[i + d] += c.kept(b, t, s, h) * prob[static_cast<size_t>(s)] * kv[key(s) + to_value + d];
           }
         }
         for (size_t d = 0; d < width; ++d) {
@@ -142,14 +183,15 @@ Reference reference(const Problem& p) {
             d_p += d_out[i + d] * kv[key(s) + to_value + d];
             d_p_size += std::abs(d_out[i + d] * kv[key(s) + to_value + d]);
           }
-          const double d_s = c.scale() * ps * (d_p - dot), d_s_size = c.scale() * ps * (d_p_size + dot_size);
+          const double kept = c.kept(b, t, s, h), slope = c.scale() * ps * c.slope(dots[static_cast<size_t>(s)]);
+          const double d_s = slope * (kept * d_p - dot), d_s_size = slope * (kept * d_p_size + dot_size);
           for (size_t d = 0; d < width; ++d) {
             ref.d_q[i + d] += d_s * kv[key(s) + d];
             ref.size_q[i + d] += d_s_size * std::abs(kv[key(s) + d]);
             ref.d_kv[key(s) + d] += d_s * q[i + d];
             ref.size_kv[key(s) + d] += d_s_size * std::abs(q[i + d]);
-            ref.d_kv[key(s) + to_value + d] += ps * d_out[i + d];
-            ref.size_kv[key(s) + to_value + d] += ps * std::abs(d_out[i + d]);
+            ref.d_kv[key(s) + to_value + d] += kept * ps * d_out[i + d];
+            ref.size_kv[key(s) + to_value + d] += kept * ps * std::abs(d_out[i + d]);
           }
         }
       }
@@ -181,14 +223,17 @@ void expect_matches(const Case& c, DType dtype, uint64_t seed) {
   EXPECT_TRUE(p.intact());
   const double bound = tolerance(c, dtype);
   expect_close(p.out.values(), ref.out, bound, "out");
-  const Values lse = p.lse.values();
-  for (size_t i = 0; i < lse.size(); ++i) {
-    if (ref.lse[i] == -kInf) {
-      EXPECT_EQ(lse[i], -kInf);
-    } else {
-      EXPECT_NEAR(lse[i], ref.lse[i], tolerance(c, DType::f32) * 10);
+  const auto expect_statistic = [&](const Values& actual, const Values& expected) {
+    for (size_t i = 0; i < actual.size(); ++i) {
+      if (expected[i] == -kInf) {
+        EXPECT_EQ(actual[i], -kInf);
+      } else {
+        EXPECT_NEAR(actual[i], expected[i], tolerance(c, DType::f32) * 10);
+      }
     }
-  }
+  };
+  expect_statistic(p.lse.values(), ref.lse);
+  expect_statistic(p.max_logit.values(), ref.max_logit);
   // With bf16, `out` is saved rounded and enters every gradient.
   const double gradient_bound = bound * 2;
   expect_within(p.d_q.values(), ref.d_q, ref.size_q, gradient_bound, "d_q");
@@ -261,11 +306,62 @@ TEST(Attention, MasksMatchReference) {
   }
 }
 
+TEST(Attention, WindowsMatchReference) {
+  uint64_t seed = 450;
+  for (int64_t window : {1, 7, 96, 100, 500}) {
+    for (DType dtype : kFloats) {
+      expect_matches({.B = 1, .T = 200, .S = 200, .H = 2, .K = 1, .D = 16, .window = window}, dtype, seed++);
+      expect_matches({.B = 2, .T = 1, .S = 130, .H = 4, .K = 2, .D = 16, .window = window}, dtype, seed++);  // decode
+      expect_matches({.T = 130, .S = 130, .first_key = documents({50, 60}, 130), .window = window}, dtype, seed++);
+    }
+  }
+}
+
+TEST(Attention, LogitsMatchReference) {
+  uint64_t seed = 470;
+  for (DType dtype : kFloats) {
+    for (const auto& [T, S] : std::vector<std::pair<int64_t, int64_t>>{{130, 130}, {1, 130}, {6, 101}}) {
+      Case c{.B = 2, .T = T, .S = S, .H = 4, .K = 2, .D = 16};
+      c.softcap = 0.7;  // of the size of the scores
+      expect_matches(c, dtype, seed++);
+      c.slopes = {0.25f, 0.0625f, 0.01f, 0};
+      expect_matches(c, dtype, seed++);
+      c.softcap = 0;
+      expect_matches(c, dtype, seed++);
+      c.window = 40;
+      expect_matches(c, dtype, seed++);
+    }
+  }
+}
+
+TEST(Attention, DropoutMatchesReference) {
+  uint64_t seed = 490;
+  for (DType dtype : kFloats) {
+    Case c{.B = 2, .T = 130, .S = 130, .H = 4, .K = 2, .D = 16, .dropout = 0.3};
+    expect_matches(c, dtype, seed++);
+    c.softcap = 0.7;
+    c.window = 33;
+    c.dropout = 0.5;
+    expect_matches(c, dtype, seed++);
+  }
+}
+
 TEST(Attention, EveryInstructionSetMatchesReference) {
   for_each_target([] {
     expect_matches({.B = 1, .T = 130, .S = 130, .H = 2, .K = 1, .D = 40, .first_key = documents({50}, 130)}, DType::f32,
                    500);
     expect_matches({.B = 1, .T = 35, .S = 67, .H = 2, .K = 2, .D = 72}, DType::bf16, 501);
+    expect_matches({.B = 1,
+                    .T = 101,
+                    .S = 101,
+                    .H = 2,
+                    .K = 1,
+                    .D = 24,
+                    .window = 60,
+                    .softcap = 2,
+                    .slopes = {0.5f, 0.1f},
+                    .dropout = 0.2},
+                   DType::f32, 502);
   });
 }
 

@@ -44,7 +44,7 @@ void expect_golden(const ExecContext& exec, Arena& arena, const Model& model, co
   std::vector<int32_t> targets(golden.ids.begin() + 1, golden.ids.end());
   targets.push_back(-1);
   const auto scored =
-      ops::linear_log_prob(ctx, model.transformer->hidden(ctx, batch.ids, sequence), model.transformer->head_weight(),
+      ops::linear_log_prob(ctx, model.transformer->hidden(ctx, batch.ids, sequence), model.transformer->head(),
                            Tensor::from<int32_t>(arena, {static_cast<int64_t>(targets.size())}, targets));
   ASSERT_EQ(golden.logprobs.size() + 1, targets.size());
   for (size_t t = 0; t < golden.logprobs.size(); ++t) {

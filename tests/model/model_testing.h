@@ -71,7 +71,7 @@ inline float train_pass(const ExecContext& exec, const Model& model, const Batch
   model.weights->clear_gradients();
   const Var hidden = model.transformer->hidden(ctx, batch.ids, sequence);
   const auto loss =
-      ops::cross_entropy(ctx, hidden, model.transformer->head_weight(), batch.targets, 1 / static_cast<float>(count));
+      ops::cross_entropy(ctx, hidden, model.transformer->head(), batch.targets, 1 / static_cast<float>(count));
   tape.backward(ctx, loss.loss);
   model.weights->finish_gradients(exec);
   return loss.loss.value.data<float>()[0];

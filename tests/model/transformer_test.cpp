@@ -230,7 +230,7 @@ TEST(Transformer, RecomputedBlocksGiveEqualGradients) {
         };
         x = recompute(ctx, segment, {x})[0];
       }
-      const auto again = ops::cross_entropy(ctx, transformer.final_norm(ctx, x), transformer.head_weight(),
+      const auto again = ops::cross_entropy(ctx, transformer.final_norm(ctx, x), transformer.head(),
                                             batch.targets, 1 / static_cast<float>(count));
       EXPECT_EQ(runs, transformer.layers());
       tape.backward(ctx, again.loss);

@@ -158,6 +158,14 @@ TEST(Attention, ErrorsNameTheShapes) {
   EXPECT_EQ(message(q, q, q, options), "attention: first_key is i32 [2], not i32 [1, 2]");
 }
 
+ops::Rotation plain_rotation(const ExecContext& ctx, int64_t R, double theta) {
+  std::vector<float> frequency;
+  for (int64_t k = 0; k < R / 2; ++k) {
+    frequency.push_back(static_cast<float>(std::pow(theta, -2.0 * static_cast<double>(k) / static_cast<double>(R))));
+  }
+  return {Tensor::from<float>(*ctx.arena, {R / 2}, frequency), 1};
+}
+
 OpCase rope_case(int64_t T, int64_t H, int64_t D, int64_t R, RopeLayout layout) {
   OpCase c;
   c.name = fmt::format("rope T={} H={} D={} R={} {}", T, H, D, R, layout == RopeLayout::half ? "half" : "interleaved");
@@ -165,8 +173,8 @@ OpCase rope_case(int64_t T, int64_t H, int64_t D, int64_t R, RopeLayout layout) 
   for (int64_t t = 0; t < 2 * T; ++t) positions.push_back(static_cast<int32_t>(t * 37 % 101));
   c.inputs = {{{2, T, H, D}}};
   c.op = [=](const Context& ctx, std::span<const Var> x, std::span<const ParamRef>) {
-    const Tensor frequency = ops::rope_frequency(ctx, R, 10000.0);
-    return std::vector<Var>{ops::rope(ctx, x[0], ints(ctx, {2, T}, positions), frequency, layout)};
+    return std::vector<Var>{
+        ops::rope(ctx, x[0], ints(ctx, {2, T}, positions), plain_rotation(ctx, R, 10000.0), layout)};
   };
   c.reference = [=](std::span<const Values> x, std::span<const Values>) {
     return std::vector<Values>{rope_reference(x[0], positions, H, D, R, 10000.0, layout)};
@@ -185,16 +193,39 @@ TEST(Rope, MatchesReference) {
   bench_op(rope_case(512, 12, 64, 64, RopeLayout::half));
 }
 
+OpCase stretched_case(int64_t R, float factor, RopeLayout layout) {
+  OpCase c = rope_case(4, 2, 24, R, layout);
+  c.op = [=](const Context& ctx, std::span<const Var> x, std::span<const ParamRef>) {
+    ops::Rotation rotation = plain_rotation(ctx, R, 10000.0);
+    rotation.factor = factor;
+    return std::vector<Var>{ops::rope(ctx, x[0], ints(ctx, {2, 4}, {0, 1, 2, 3, 7, 5, 90, 11}), rotation, layout)};
+  };
+  c.reference = [=](std::span<const Values> x, std::span<const Values>) {
+    Values y = rope_reference(x[0], {0, 1, 2, 3, 7, 5, 90, 11}, 2, 24, R, 10000.0, layout);
+    for (size_t i = 0; i < y.size(); ++i) y[i] *= i % 24 < static_cast<size_t>(R) ? double{factor} : 1.0;
+    return std::vector<Values>{y};
+  };
+  return c;
+}
+
+TEST(Rope, StretchesWhatItRotates) {
+  for (RopeLayout layout : {RopeLayout::interleaved, RopeLayout::half}) {
+    check_op(stretched_case(24, 1.25f, layout));
+    check_op(stretched_case(16, 0.75f, layout));
+  }
+}
+
 // Angles far out: cos and sin of position * frequency, in f32 inputs, against double.
 TEST(Rope, FarPositions) {
   const ExecResources resources = guarded_resources();
   const Context ctx(resources.context);
   const std::vector<int32_t> positions = {255, 256, 257, 15962, 32767};
-  const Tensor frequency = ops::rope_frequency(ctx, 64, 10000.0);
+  const ops::Rotation rotation = plain_rotation(ctx, 64, 10000.0);
+  const Tensor frequency = rotation.frequency;
   for (RopeLayout layout : {RopeLayout::interleaved, RopeLayout::half}) {
     const Values x(5 * 64, 1.0);
     const Var y =
-        ops::rope(ctx, Var(tensor_of(ctx, {5, 1, 64}, DType::f32, x)), ints(ctx, {5}, positions), frequency, layout);
+        ops::rope(ctx, Var(tensor_of(ctx, {5, 1, 64}, DType::f32, x)), ints(ctx, {5}, positions), rotation, layout);
     const Values got = values_of(y.value);
     // The same frequencies as the op was given, so that only the angle is judged.
     for (size_t n = 0; n < positions.size(); ++n) {
@@ -211,7 +242,7 @@ TEST(Rope, ErrorsNameTheShapes) {
   const ExecResources resources = guarded_resources();
   const Context ctx(resources.context);
   const Var x(Tensor::zeros(*ctx.arena, {2, 3, 1, 8}, DType::f32));
-  const Tensor f = ops::rope_frequency(ctx, 16, 1e4);
+  const ops::Rotation f = plain_rotation(ctx, 16, 1e4);
   EXPECT_EQ(error_of(ErrorCode::kInvalidArgument,
                      [&] {
                        ops::rope(ctx, x, ints(ctx, {2}, {0, 1}), f, RopeLayout::half);

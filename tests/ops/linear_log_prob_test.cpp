@@ -76,6 +76,75 @@ TEST(CrossEntropy, MatchesReference) {
   bench_op(cross_entropy_case(1024, 288, 8192));
 }
 
+// A head with everything: scale, bias and cap of the logits.
+constexpr double kLogitScale = 0.75, kSoftcap = 1.5, kZLoss = 0.1;
+
+ops::LanguageHead full_head(std::span<const ParamRef> p) {
+  ops::LanguageHead head(p[0]);
+  head.bias = p[1];
+  head.scale = static_cast<float>(kLogitScale);
+  head.softcap = static_cast<float>(kSoftcap);
+  return head;
+}
+LogProbReference full_head_reference(const Values& hidden, std::span<const Values> p,
+                                     const std::vector<int32_t>& targets, int64_t C) {
+  Values logits = linear_reference(hidden, p[0], {}, C);
+  const size_t V = p[1].size();
+  for (size_t i = 0; i < logits.size(); ++i) {
+    logits[i] = kSoftcap * std::tanh((kLogitScale * logits[i] + p[1][i % V]) / kSoftcap);
+  }
+  return log_prob_reference(logits, targets);
+}
+
+OpCase full_head_case(int64_t N, int64_t C, int64_t V) {
+  OpCase c = log_prob_case(N, C, V);
+  c.name += " scale, bias, cap";
+  c.params.push_back({{V}});
+  const std::vector<int32_t> targets = some_targets(N, V);
+  c.op = [=](const Context& ctx, std::span<const Var> in, std::span<const ParamRef> p) {
+    const ops::LogProb r = ops::linear_log_prob(ctx, in[0], full_head(p), ints(ctx, {N}, targets), true);
+    return std::vector<Var>{r.logp, r.lse, Var(r.entropy)};
+  };
+  c.reference = [=](std::span<const Values> in, std::span<const Values> p) {
+    const LogProbReference r = full_head_reference(in[0], p, targets, C);
+    return std::vector<Values>{r.logp, r.lse, r.entropy};
+  };
+  return c;
+}
+
+OpCase full_loss_case(int64_t N, int64_t C, int64_t V) {
+  OpCase c = cross_entropy_case(N, C, V);
+  c.name += " scale, bias, cap, z-loss";
+  c.params.push_back({{V}});
+  const std::vector<int32_t> targets = some_targets(N, V);
+  c.op = [=](const Context& ctx, std::span<const Var> in, std::span<const ParamRef> p) {
+    const ops::CrossEntropy r =
+        ops::cross_entropy(ctx, in[0], full_head(p), ints(ctx, {N}, targets), 0.25f, static_cast<float>(kZLoss));
+    return std::vector<Var>{r.loss, Var(r.losses)};
+  };
+  c.reference = [=](std::span<const Values> in, std::span<const Values> p) {
+    const LogProbReference r = full_head_reference(in[0], p, targets, C);
+    Values losses;
+    double sum = 0;
+    for (size_t n = 0; n < targets.size(); ++n) {
+      losses.push_back(-r.logp[n]);
+      if (targets[n] >= 0) sum += -r.logp[n] + kZLoss * r.lse[n] * r.lse[n];
+    }
+    return std::vector<Values>{{0.25 * sum}, losses};
+  };
+  return c;
+}
+
+TEST(LinearLogProb, HeadsWithScaleBiasAndCapMatchReference) {
+  check_op(full_head_case(5, 7, 11));
+  check_op(full_head_case(9, 16, 33));
+}
+
+TEST(CrossEntropy, HeadsWithScaleBiasCapAndZLossMatchReference) {
+  check_op(full_loss_case(5, 7, 11));
+  check_op(full_loss_case(9, 16, 33));
+}
+
 struct Head {
   Values d_hidden, d_weight, losses;
   double loss = 0;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "loam/ops/activation.h"
+#include "loam/ops/linear_log_prob.h"
 #include "tests/harness/expect_error.h"
 #include "tests/harness/op_harness.h"
 #include "tests/harness/test_params.h"

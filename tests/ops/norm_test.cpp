@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "loam/ops/basic.h"
 #include "tests/harness/expect_error.h"
 #include "tests/harness/op_harness.h"
 #include "tests/harness/test_params.h"
@@ -32,6 +33,63 @@ TEST(RmsNorm, MatchesReference) {
   for (const Shape& shape : {Shape{1, 3}, Shape{5, 7}, Shape{2, 3, 16}, Shape{67, 33}})
     check_op(norm_case(shape, false, false));
   bench_op(norm_case({1024, 768}, false, false));
+}
+
+// The scale as 1 + weight, or none at all.
+OpCase scaled_case(bool centred, bool weighted) {
+  constexpr float kEps = 1e-3f;
+  OpCase c = norm_case({5, 7}, centred, false);
+  c.name += weighted ? " 1 + weight" : " without weight";
+  if (!weighted) c.params.clear();
+  c.op = [=](const Context& ctx, std::span<const Var> x, std::span<const ParamRef> p) {
+    const ParamRef weight = weighted ? p[0] : ParamRef{};
+    const auto form = weighted ? ops::NormWeight::one_plus : ops::NormWeight::plain;
+    return std::vector<Var>{centred ? ops::layer_norm(ctx, x[0], weight, {}, kEps, form)
+                                    : ops::rms_norm(ctx, x[0], weight, kEps, form)};
+  };
+  c.reference = [=](std::span<const Values> x, std::span<const Values> p) {
+    Values scale(7, 1.0);
+    for (size_t i = 0; weighted && i < scale.size(); ++i) scale[i] += p[0][i];
+    return std::vector<Values>{norm_reference(x[0], scale, {}, kEps, centred)};
+  };
+  return c;
+}
+
+TEST(Norm, ScalesByOnePlusWeightOrNothing) {
+  for (bool centred : {false, true}) {
+    check_op(scaled_case(centred, true));
+    check_op(scaled_case(centred, false));
+  }
+}
+
+// Each head of a slice of fused projections: rows in groups that lie apart.
+OpCase heads_case(bool centred) {
+  constexpr float kEps = 1e-3f;
+  constexpr int64_t B = 2, T = 3, H = 2, D = 8, kBefore = 5, kAfter = 4;
+  OpCase c;
+  c.name = centred ? "layer_norm of heads" : "rms_norm of heads";
+  c.inputs = {{{B, T, kBefore + H * D + kAfter}, 2, 0.5}};
+  c.params = {{{D}, 0.5, 1}};
+  c.op = [=](const Context& ctx, std::span<const Var> x, std::span<const ParamRef> p) {
+    const Var heads = ops::reshape(ctx, ops::split(ctx, x[0], {kBefore, H * D, kAfter})[1], {B, T, H, D});
+    return std::vector<Var>{centred ? ops::layer_norm(ctx, heads, p[0], {}, kEps)
+                                    : ops::rms_norm(ctx, heads, p[0], kEps)};
+  };
+  c.reference = [=](std::span<const Values> x, std::span<const Values> p) {
+    Values heads;
+    constexpr int64_t width = kBefore + H * D + kAfter;
+    for (int64_t row = 0; row < B * T; ++row) {
+      const auto begin = x[0].begin() + row * width + kBefore;
+      heads.insert(heads.end(), begin, begin + H * D);
+    }
+    return std::vector<Values>{norm_reference(heads, p[0], {}, kEps, centred)};
+  };
+  return c;
+}
+
+TEST(Norm, NormalisesHeadsOfASlice) {
+  check_op(heads_case(false));
+  check_op(heads_case(true));
 }
 
 TEST(LayerNorm, MatchesReference) {

@@ -119,9 +119,7 @@ Values attention_reference(const Values& q, const Values& k, const Values& v, co
 struct LogProbReference {
   Values logp, lse, entropy;
 };
-inline LogProbReference log_prob_reference(const Values& hidden, const Values& w, const std::vector<int32_t>& targets,
-                                           int64_t C) {
-  const Values logits = linear_reference(hidden, w, {}, C);
+inline LogProbReference log_prob_reference(const Values& logits, const std::vector<int32_t>& targets) {
   const size_t N = targets.size(), V = logits.size() / N;
   LogProbReference out{Values(N), Values(N), Values(N)};
   for (size_t n = 0; n < N; ++n) {
@@ -134,6 +132,11 @@ inline LogProbReference log_prob_reference(const Values& hidden, const Values& w
     for (size_t v = 0; v < V; ++v) out.entropy[n] += std::exp(row[v] - out.lse[n]) * (out.lse[n] - row[v]);
   }
   return out;
+}
+
+inline LogProbReference log_prob_reference(const Values& hidden, const Values& w, const std::vector<int32_t>& targets,
+                                           int64_t C) {
+  return log_prob_reference(linear_reference(hidden, w, {}, C), targets);
 }
 
 inline Tensor ints(const ExecContext& ctx, const Shape& shape, const std::vector<int32_t>& values) {

@@ -43,6 +43,29 @@ HWY_INLINE FloatVec exp2_softmax(FloatVec x) {
   return hn::Mul(p, hn::BitCast(d, hn::ShiftLeft<23>(hn::BitCast(di, shifted))));
 }
 
+// Turns scores that score_panels made with alpha = score_factor(logits) into logits in units of ln 2, for keys
+// [begin, end) of a tile; `distance` is that of the row's position from the tile's first key. `slope` (absent: null)
+// gets 1 - tanh^2, by which the cap shrinks a gradient.
+HWY_INLINE float score_factor(const AttentionLogits& logits) {
+  return logits.softcap > 0 ? logits.scale / logits.softcap : logits.scale * kLog2e;
+}
+HWY_INLINE bool is_plain(const AttentionLogits& logits) { return logits.softcap == 0 && !logits.slopes; }
+HWY_INLINE void finish_scores(const AttentionLogits& logits, float alibi, int64_t distance, int64_t begin, int64_t end,
+                              float* s, float* cap_slope) {
+  const FloatTag d;
+  const FloatVec bias = hn::Set(d, alibi * kLog2e), cap = hn::Set(d, logits.softcap * kLog2e);
+  for (int64_t j = begin; j < end; j += kLanes) {
+    FloatVec x = hn::LoadU(d, s + j);
+    if (logits.softcap > 0) {
+      const FloatVec t = tanh_f32(d, x);
+      if (cap_slope) hn::StoreU(hn::NegMulAdd(t, t, hn::Set(d, 1.0f)), d, cap_slope + j);
+      x = hn::Mul(t, cap);
+    }
+    const FloatVec away = hn::Sub(hn::Set(d, static_cast<float>(distance - j)), hn::Iota(d, 0.0f));
+    hn::StoreU(hn::NegMulAdd(bias, away, x), d, s + j);
+  }
+}
+
 // Copies a row to f32 and fills it up to `padded` with zeros. False if an element is infinite or NaN.
 template <class T>
 HWY_INLINE bool copy_row(const T* from, int64_t width, int64_t padded, float* to) {

@@ -48,8 +48,10 @@ int64_t backward_workspace(int64_t width, int64_t rows) {
 template <class T>
 class BackwardHead {
  public:
-  BackwardHead(const AttentionBwdArgs& args, int64_t b, int64_t kv, const BackwardPart& part, float* memory)
-      : args_(args),
+  BackwardHead(const ExecContext& ctx, const AttentionBwdArgs& args, int64_t b, int64_t kv, const BackwardPart& part,
+               float* memory)
+      : ctx_(ctx),
+        args_(args),
         part_(part),
         shape_(attention_shape(args.q, args.k)),
         b_(b),
@@ -168,20 +170,39 @@ class BackwardHead {
     float *p = p_ + g * kTile, *d_s = d_s_ + g * kTile;
     std::fill(p, p + rows * kTile, 0.0f);
     if (!seen.empty()) {
-      score_panels(rows, shape_.D, {queries_ + g * padded_, padded_}, packed_keys_, seen, args_.scale * kLog2e, p);
+      score_panels(rows, shape_.D, {queries_ + g * padded_, padded_}, packed_keys_, seen, score_factor(args_.logits),
+                   p);
       score_panels(rows, shape_.D, {d_out_ + g * padded_, padded_}, packed_values_, seen, 1.0f, d_s);
     }
     const int64_t first = seen.begin / kNr * kNr, last = seen.empty() ? first : (seen.end + kNr - 1) / kNr * kNr;
+    const bool plain = is_plain(args_.logits), capped = args_.logits.softcap > 0, drops = args_.dropout.probability > 0;
+    HWY_ALIGN float cap_slope[kTile], kept[kTile];
     for (int64_t r = 0; r < rows; ++r, p += kTile, d_s += kTile) {
       const RowState& state = rows_state_[row + r];
       const KeyRange range = clip(state.range, tile, keys);
-      const FloatVec lse = hn::Set(d, state.lse * kLog2e), dot = hn::Set(d, state.out_dot),
-                     scale = hn::Set(d, args_.scale);
-      for (int64_t j = first; j < last; j += kLanes) {
-        const FloatVec pj = exp2_softmax(hn::Sub(hn::LoadU(d, p + j), lse));
-        hn::StoreU(pj, d, p + j);
-        hn::StoreU(hn::Mul(hn::Mul(pj, scale), hn::Sub(hn::LoadU(d, d_s + j), dot)), d, d_s + j);
+      const int64_t t = (row + r) % shape_.T, h = kv_ * shape_.group() + (row + r) / shape_.T;
+      if (!plain) {
+        finish_scores(args_.logits, slope_of(args_.logits, h), t + shape_.S - shape_.T - tile, first, last, p,
+                      cap_slope);
       }
+      if (drops) {
+        std::fill(kept, kept + kTile, 1.0f);
+        drop_weights(ctx_, args_.dropout, shape_, b_, h, t, tile, keys, kept);
+      }
+      const FloatVec lse = hn::Set(d, state.lse * kLog2e), dot = hn::Set(d, state.out_dot),
+                     scale = hn::Set(d, args_.logits.scale);
+      const auto differentiate = [&](auto special) HWY_ATTR __attribute__((always_inline)) {
+        for (int64_t j = first; j < last; j += kLanes) {
+          FloatVec pj = exp2_softmax(hn::Sub(hn::LoadU(d, p + j), lse)), dp = hn::LoadU(d, d_s + j);
+          if (special && drops) dp = hn::Mul(dp, hn::LoadU(d, kept + j));
+          FloatVec ds = hn::Mul(hn::Mul(pj, scale), hn::Sub(dp, dot));
+          if (special && capped) ds = hn::Mul(ds, hn::LoadU(d, cap_slope + j));
+          if (special && drops) pj = hn::Mul(pj, hn::LoadU(d, kept + j));
+          hn::StoreU(pj, d, p + j);
+          hn::StoreU(ds, d, d_s + j);
+        }
+      };
+      drops || capped ? differentiate(std::true_type()) : differentiate(std::false_type());
       clear_outside(range, p);
       std::fill(d_s, d_s + first, 0.0f);
       std::fill(d_s + last, d_s + kTile, 0.0f);
@@ -232,6 +253,7 @@ class BackwardHead {
     add(d_s_, queries_, d_k_);
   }
 
+  const ExecContext& ctx_;
   const AttentionBwdArgs& args_;
   const BackwardPart part_;
   const AttentionShape shape_;
@@ -241,11 +263,13 @@ class BackwardHead {
   KeyRange seen_[kTile];  // of each group of kMr rows, clipped to the tile
 };
 
-void backward_f32(const AttentionBwdArgs& args, int64_t b, int64_t kv, const BackwardPart& part, float* memory) {
-  BackwardHead<float>(args, b, kv, part, memory).run();
+void backward_f32(const ExecContext& ctx, const AttentionBwdArgs& args, int64_t b, int64_t kv, const BackwardPart& part,
+                  float* memory) {
+  BackwardHead<float>(ctx, args, b, kv, part, memory).run();
 }
-void backward_bf16(const AttentionBwdArgs& args, int64_t b, int64_t kv, const BackwardPart& part, float* memory) {
-  BackwardHead<Bf16>(args, b, kv, part, memory).run();
+void backward_bf16(const ExecContext& ctx, const AttentionBwdArgs& args, int64_t b, int64_t kv,
+                   const BackwardPart& part, float* memory) {
+  BackwardHead<Bf16>(ctx, args, b, kv, part, memory).run();
 }
 
 }  // namespace
@@ -287,7 +311,7 @@ void attention_bwd(const ExecContext& ctx, const AttentionBwdArgs& args) {
     const int64_t head = task / parts;
     const BackwardPart part =
         parts == 1 ? BackwardPart{0, shape.rows(), 0, shape.S, true, true} : tile_part(shape, key_tiles, task % parts);
-    backward(args, head / shape.K, head % shape.K, part, workspace.data<float>() + thread * workspace.dim(1));
+    backward(ctx, args, head / shape.K, head % shape.K, part, workspace.data<float>() + thread * workspace.dim(1));
   });
 }
 

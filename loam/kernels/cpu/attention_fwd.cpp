@@ -59,8 +59,10 @@ HWY_INLINE float online_softmax(float* s, KeyRange range, KeyRange panels, float
 template <class T>
 class ForwardRows {
  public:
-  ForwardRows(const AttentionFwdArgs& args, int64_t b, int64_t kv, int64_t first_row, int64_t rows, float* memory)
-      : args_(args),
+  ForwardRows(const ExecContext& ctx, const AttentionFwdArgs& args, int64_t b, int64_t kv, int64_t first_row,
+              int64_t rows, float* memory)
+      : ctx_(ctx),
+        args_(args),
         shape_(attention_shape(args.q, args.k)),
         b_(b),
         kv_(kv),
@@ -130,13 +132,12 @@ class ForwardRows {
     const KeyRange panels{seen.begin / kNr * kNr, (seen.end + kNr - 1) / kNr * kNr};
     const T* key = static_cast<const T*>(k.data) + b_ * k.stride(0) + tile * k.stride(1) + kv_ * k.stride(2);
     score_keys<R>(shape_.D, {queries_ + g * shape_.D, shape_.D}, key + panels.begin * k.stride(1), k.stride(1),
-                  seen.end - panels.begin, args_.scale * kLog2e, scores_ + panels.begin);
+                  seen.end - panels.begin, score_factor(args_.logits), scores_ + panels.begin);
     bool same = true;
     for (int64_t r = 0; r < R; ++r) {
       const KeyRange range = clip(ranges_[g + r], tile, keys);
       same = same && range.begin == seen.begin && range.end == seen.end;
-      shrink_row(out_ + (g + r) * padded_,
-                 online_softmax(scores_ + r * kTile, range, panels, maximum_[g + r], sum_[g + r]));
+      shrink_row(out_ + (g + r) * padded_, weigh(g + r, scores_ + r * kTile, tile, range, panels));
     }
     const T* value = static_cast<const T*>(v.data) + b_ * v.stride(0) + tile * v.stride(1) + kv_ * v.stride(2);
     const auto add = [&](auto rows, int64_t r, KeyRange range) {
@@ -147,6 +148,20 @@ class ForwardRows {
     if (same) return add(std::integral_constant<int, R>(), 0, seen);
     // What a row does not see, NaN perhaps, has no part in its sum.
     for (int64_t r = 0; r < R; ++r) add(std::integral_constant<int, 1>(), r, clip(ranges_[g + r], tile, keys));
+  }
+
+  // The scores of row r on the tile's keys become its weights. Returns the factor by which earlier sums shrink.
+  float weigh(int64_t r, float* s, int64_t tile, KeyRange range, KeyRange panels) {
+    const int64_t row = first_row_ + r, t = row % shape_.T, h = kv_ * shape_.group() + row / shape_.T;
+    if (!is_plain(args_.logits)) {
+      finish_scores(args_.logits, slope_of(args_.logits, h), t + shape_.S - shape_.T - tile, panels.begin, panels.end,
+                    s, nullptr);
+    }
+    const float shrink = online_softmax(s, range, panels, maximum_[r], sum_[r]);
+    if (args_.dropout.probability > 0 && !range.empty()) {
+      drop_weights(ctx_, args_.dropout, shape_, b_, h, t, tile + range.begin, range.end - range.begin, s + range.begin);
+    }
+    return shrink;
   }
 
   void shrink_row(float* row, float shrink) const {
@@ -160,12 +175,12 @@ class ForwardRows {
   void visit_group(int64_t g, int64_t rows, int64_t tile, int64_t keys, bool finite) {
     const KeyRange seen = clip(join(ranges_ + g, rows), tile, keys);
     if (seen.empty()) return;
-    score_panels(rows, shape_.D, {queries_ + g * shape_.D, shape_.D}, keys_, seen, args_.scale * kLog2e, scores_);
+    score_panels(rows, shape_.D, {queries_ + g * shape_.D, shape_.D}, keys_, seen, score_factor(args_.logits), scores_);
     const KeyRange panels{seen.begin / kNr * kNr, (seen.end + kNr - 1) / kNr * kNr};
     float* out = out_ + g * padded_;
     for (int64_t r = 0; r < rows; ++r) {
       const KeyRange range = clip(ranges_[g + r], tile, keys);
-      shrink_row(out + r * padded_, online_softmax(scores_ + r * kTile, range, panels, maximum_[g + r], sum_[g + r]));
+      shrink_row(out + r * padded_, weigh(g + r, scores_ + r * kTile, tile, range, panels));
     }
     const TileOperand p{scores_ + seen.begin, kTile}, v{values_ + seen.begin * padded_, padded_};
     if (finite) return add_product<Layout::rows>(rows, seen.end - seen.begin, p, v, out, padded_, 1);
@@ -181,14 +196,18 @@ class ForwardRows {
       const int64_t row = first_row_ + r;
       const bool nothing = ranges_[r].empty();
       finish_row(out_ + r * padded_, shape_.D, nothing ? 0.0f : 1.0f / sum_[r], false, out(row));
-      if (!args_.lse) continue;
-      const int64_t h = kv_ * shape_.group() + row / shape_.T;
-      const View& lse = args_.lse;
-      lse.ptr<float>()[b_ * lse.stride(0) + h * lse.stride(1) + row % shape_.T * lse.stride(2)] =
-          nothing ? -kInfinity : maximum_[r] * kLn2 + std::log(sum_[r]);
+      write_statistic(args_.lse, row, nothing ? -kInfinity : maximum_[r] * kLn2 + std::log(sum_[r]));
+      write_statistic(args_.max_logit, row, nothing ? -kInfinity : maximum_[r] * kLn2);
     }
   }
 
+  void write_statistic(const View& to, int64_t row, float value) const {
+    if (!to) return;
+    const int64_t h = kv_ * shape_.group() + row / shape_.T;
+    to.ptr<float>()[b_ * to.stride(0) + h * to.stride(1) + row % shape_.T * to.stride(2)] = value;
+  }
+
+  const ExecContext& ctx_;
   const AttentionFwdArgs& args_;
   const AttentionShape shape_;
   const int64_t b_, kv_, first_row_, rows_, padded_;
@@ -197,11 +216,13 @@ class ForwardRows {
   float maximum_[kTile], sum_[kTile];
 };
 
-void forward_f32(const AttentionFwdArgs& args, int64_t b, int64_t kv, int64_t row, int64_t rows, float* memory) {
-  ForwardRows<float>(args, b, kv, row, rows, memory).run();
+void forward_f32(const ExecContext& ctx, const AttentionFwdArgs& args, int64_t b, int64_t kv, int64_t row, int64_t rows,
+                 float* memory) {
+  ForwardRows<float>(ctx, args, b, kv, row, rows, memory).run();
 }
-void forward_bf16(const AttentionFwdArgs& args, int64_t b, int64_t kv, int64_t row, int64_t rows, float* memory) {
-  ForwardRows<Bf16>(args, b, kv, row, rows, memory).run();
+void forward_bf16(const ExecContext& ctx, const AttentionFwdArgs& args, int64_t b, int64_t kv, int64_t row,
+                  int64_t rows, float* memory) {
+  ForwardRows<Bf16>(ctx, args, b, kv, row, rows, memory).run();
 }
 
 }  // namespace
@@ -234,7 +255,7 @@ void attention_fwd(const ExecContext& ctx, const AttentionFwdArgs& args) {
   parallel_tasks(threads, heads * blocks, [&](int64_t task, int thread) {
     // The last rows see the most keys: they go first.
     const int64_t head = task / blocks, row = (blocks - 1 - task % blocks) * block;
-    forward(args, head / shape.K, head % shape.K, row, std::min(block, rows - row),
+    forward(ctx, args, head / shape.K, head % shape.K, row, std::min(block, rows - row),
             workspace.data<float>() + thread * workspace.dim(1));
   });
 }

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "loam/kernels/attention.h"
+#include "loam/kernels/dropout.h"
 
 namespace loam::cpu {
 
@@ -42,8 +43,29 @@ inline KeyRange visible_keys(const AttentionShape& shape, const AttentionMask& m
   if (mask.key_count) {
     range.end = std::min<int64_t>(range.end, mask.key_count.ptr<int32_t>()[b * mask.key_count.stride(0)]);
   }
-  if (mask.causal) range.end = std::min(range.end, t + shape.S - shape.T + 1);
+  const int64_t position = t + shape.S - shape.T;
+  if (mask.causal) range.end = std::min(range.end, position + 1);
+  if (mask.window > 0) range.begin = std::max(range.begin, position - mask.window + 1);
   return range;
+}
+
+inline float slope_of(const AttentionLogits& logits, int64_t head) {
+  return logits.slopes ? logits.slopes.ptr<float>()[head * logits.slopes.stride(0)] : 0.0f;
+}
+
+// Multiplies the weights p[0:keys] of query (b, h, i) on keys from `first` on by dropout's mask.
+inline void drop_weights(const ExecContext& ctx, const AttentionDropout& dropout, const AttentionShape& shape,
+                         int64_t b, int64_t h, int64_t i, int64_t first, int64_t keys, float* p) {
+  const PhiloxStream stream = dropout_stream(ctx, dropout.site, b);
+  const uint32_t bound = dropout_bound(dropout.probability);
+  const float kept = 1 / (1 - dropout.probability);
+  // Four keys share a block of random numbers; a query's keys begin at a whole one.
+  const uint64_t query = static_cast<uint64_t>(h * shape.T + i) << 24;
+  for (int64_t j = 0; j < keys;) {
+    const int64_t key = first + j;
+    const auto block = stream.block(query + static_cast<uint64_t>(key / 4));
+    for (int64_t k = key % 4; k < 4 && j < keys; ++k, ++j) p[j] *= block[static_cast<size_t>(k)] < bound ? 0 : kept;
+  }
 }
 
 // The union of ranges, as one range; empty ones do not count.

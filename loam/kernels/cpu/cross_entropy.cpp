@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <type_traits>
 
 #include "loam/kernels/cpu/register.h"
 #include "loam/kernels/cpu/row_blocks.h"
@@ -71,15 +72,35 @@ void take_row(const T* x, int64_t n, RowStats& stats) {
   }
 }
 
-// x[c] <- factor * exp(x[c] - lse), and `at_target` more where c == target (-1: nowhere).
+// x[c] <- factor * exp(x[c] - lse), and `at_target` more where c == target (-1: nowhere), times the slope of the cap.
 template <class T>
-void softmax_gradient(T* x, int64_t n, float lse, float factor, int64_t target, float at_target) {
+void softmax_gradient(T* x, int64_t n, float lse, float factor, int64_t target, float at_target, float softcap) {
   const float kept = target >= 0 ? static_cast<float>(x[target]) : 0;
-  const Vec l = set(lse), f = set(factor);
-  for_vectors(n, [&](int64_t i, auto width)
-                     LOAM_LOOP_BODY { store(hn::Mul(exp(hn::Sub(load(x + i, width), l)), f), x + i, width); });
+  const Vec l = set(lse), f = set(factor), inverse = set(softcap > 0 ? 1 / softcap : 0);
+  const auto each = [&](auto capped) HWY_ATTR __attribute__((always_inline)) {
+    for_vectors(n, [&](int64_t i, auto width) LOAM_LOOP_BODY {
+      const Vec y = load(x + i, width), t = hn::Mul(y, inverse);
+      Vec gradient = hn::Mul(exp(hn::Sub(y, l)), f);
+      if constexpr (decltype(capped)::value) gradient = hn::Mul(gradient, hn::NegMulAdd(t, t, set(1)));
+      store(gradient, x + i, width);
+    });
+  };
+  softcap > 0 ? each(std::true_type()) : each(std::false_type());
   // The sum is taken before rounding to T.
-  if (target >= 0) x[target] = T(factor * std::exp(kept - lse) + at_target);
+  const float t = softcap > 0 ? kept / softcap : 0;
+  if (target >= 0) x[target] = T((factor * std::exp(kept - lse) + at_target) * (1 - t * t));
+}
+
+template <class T>
+void softcap_of(const SoftcapArgs& a, int64_t begin, int64_t end) {
+  const Rows logits = as_rows(a.logits, "softcap");
+  const Vec cap = set(a.cap), inverse = set(1 / a.cap);
+  for (int64_t n = begin; n < end; ++n) {
+    T* x = a.logits.ptr<T>() + n * logits.stride;
+    for_vectors(logits.cols, [&](int64_t i, auto width) LOAM_LOOP_BODY {
+      store(hn::Mul(tanh_f32(F32(), hn::Mul(load(x + i, width), inverse)), cap), x + i, width);
+    });
+  }
 }
 
 template <class T>
@@ -114,7 +135,7 @@ void logit_bwd_of(const LogitBwdArgs& a, int64_t begin, int64_t end) {
     }
     const int64_t target = token - a.begin;
     const bool inside = token >= 0 && target >= 0 && target < logits.cols;
-    softmax_gradient(x, logits.cols, a.lse.ptr<float>()[n], factor, inside ? target : -1, d_logp);
+    softmax_gradient(x, logits.cols, a.lse.ptr<float>()[n], factor, inside ? target : -1, d_logp, a.softcap);
   }
 }
 
@@ -128,7 +149,7 @@ void cross_entropy_of(const CrossEntropyRowsArgs& a, int64_t begin, int64_t end)
     take_row<false>(x, logits.cols, stats);
     const double log_sum = std::log(stats.sum);
     const auto lse = static_cast<float>(stats.max + log_sum);
-    a.lse.ptr<float>()[n] = lse;
+    if (a.z_term) a.z_term.ptr<float>()[n] = target < 0 ? 0 : a.z_loss * lse * lse;
     float loss = 0;
     // max - logit first: both may be large where the loss is small.
     if (target >= 0)
@@ -138,7 +159,7 @@ void cross_entropy_of(const CrossEntropyRowsArgs& a, int64_t begin, int64_t end)
     if (target < 0) {
       std::fill_n(x, logits.cols, T(0.0f));
     } else {
-      softmax_gradient(x, logits.cols, lse, a.scale, target, -a.scale);
+      softmax_gradient(x, logits.cols, lse, a.scale * (1 + 2 * a.z_loss * lse), target, -a.scale, a.softcap);
     }
   }
 }
@@ -148,6 +169,9 @@ void logit_stats_rows(const LogitStatsArgs& a, int64_t begin, int64_t end) {
 }
 void logit_bwd_rows(const LogitBwdArgs& a, int64_t begin, int64_t end) {
   a.logits.dtype == DType::f32 ? logit_bwd_of<float>(a, begin, end) : logit_bwd_of<Bf16>(a, begin, end);
+}
+void softcap_rows(const SoftcapArgs& a, int64_t begin, int64_t end) {
+  a.logits.dtype == DType::f32 ? softcap_of<float>(a, begin, end) : softcap_of<Bf16>(a, begin, end);
 }
 void cross_entropy_some_rows(const CrossEntropyRowsArgs& a, int64_t begin, int64_t end) {
   a.logits.dtype == DType::f32 ? cross_entropy_of<float>(a, begin, end) : cross_entropy_of<Bf16>(a, begin, end);
@@ -164,6 +188,7 @@ namespace {
 HWY_EXPORT(logit_stats_rows);
 HWY_EXPORT(logit_bwd_rows);
 HWY_EXPORT(cross_entropy_some_rows);
+HWY_EXPORT(softcap_rows);
 
 void logit_stats(const ExecContext& ctx, const LogitStatsArgs& a) {
   each_row(ctx, as_rows(a.logits, "logit_stats"), HWY_DYNAMIC_DISPATCH(logit_stats_rows), a);
@@ -177,12 +202,17 @@ void cross_entropy_rows(const ExecContext& ctx, const CrossEntropyRowsArgs& a) {
   each_row(ctx, as_rows(a.logits, "cross_entropy"), HWY_DYNAMIC_DISPATCH(cross_entropy_some_rows), a);
 }
 
+void softcap(const ExecContext& ctx, const SoftcapArgs& a) {
+  each_row(ctx, as_rows(a.logits, "softcap"), HWY_DYNAMIC_DISPATCH(softcap_rows), a);
+}
+
 }  // namespace
 
 void register_cross_entropy_kernels(KernelTable& table) {
   table.logit_stats.function = logit_stats;
   table.logit_bwd.function = logit_bwd;
   table.cross_entropy_rows.function = cross_entropy_rows;
+  table.softcap.function = softcap;
 }
 
 }  // namespace loam

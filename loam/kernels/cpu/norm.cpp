@@ -14,6 +14,28 @@
 #include "loam/kernels/cpu/row_blocks.h"
 #include "loam/kernels/cpu/simd.h"
 #include "loam/kernels/kernel_table.h"
+
+#ifndef LOAM_KERNELS_CPU_NORM_ONCE_
+#define LOAM_KERNELS_CPU_NORM_ONCE_
+namespace loam {
+namespace {
+// Rows in groups of `group` that lie evenly, while the groups may lie apart: the heads of a slice of fused projections.
+struct GroupedRows {
+  int64_t rows = 0, cols = 0, group = 1, group_stride = 0, stride = 0;  // strides in elements
+  int64_t at(int64_t n) const { return group == 1 ? n * group_stride : n / group * group_stride + n % group * stride; }
+};
+GroupedRows grouped_rows(const View& view, const char* what) {
+  if (view.rank() != 3) {
+    const Rows rows = as_rows(view, what);
+    return {rows.rows, rows.cols, 1, rows.stride, 0};
+  }
+  const auto [N, G, C] = view.dims<3>();
+  LOAM_CHECK(C <= 1 || view.stride(2) == 1, "{}: its last axis has stride {}, not 1", what, view.stride(2));
+  return {N * G, C, G, view.stride(0), G == 1 ? view.stride(0) : view.stride(1)};
+}
+}  // namespace
+}  // namespace loam
+#endif
 // Every instruction set's pass over the rest of this file.
 #include "hwy/foreach_target.h"
 #include "loam/kernels/cpu/rows-inl.h"
@@ -24,12 +46,12 @@ namespace HWY_NAMESPACE {
 
 template <class T>
 void rms_norm_fwd_of(const RmsNormFwdArgs& a, int64_t begin, int64_t end) {
-  const Rows in = as_rows(a.x, "rms_norm"), out = as_rows(a.out, "rms_norm");
+  const GroupedRows in = grouped_rows(a.x, "rms_norm"), out = grouped_rows(a.out, "rms_norm");
   const int64_t C = in.cols;
   const float* weight = a.weight.ptr<float>();
   for (int64_t n = begin; n < end; ++n) {
-    const T* x = a.x.ptr<T>() + n * in.stride;
-    T* y = a.out.ptr<T>() + n * out.stride;
+    const T* x = a.x.ptr<T>() + in.at(n);
+    T* y = a.out.ptr<T>() + out.at(n);
     const float squares = row_sums<1>(C, [&](int64_t i, auto width, Vec* sum) LOAM_LOOP_BODY {
                             const Vec v = load(x + i, width);
                             sum[0] = hn::MulAdd(v, v, sum[0]);
@@ -45,14 +67,14 @@ void rms_norm_fwd_of(const RmsNormFwdArgs& a, int64_t begin, int64_t end) {
 // d_weight: the partial sum of these rows, or null.
 template <class T>
 void rms_norm_bwd_of(const RmsNormBwdArgs& a, int64_t begin, int64_t end, float* d_weight) {
-  const Rows in = as_rows(a.x, "rms_norm"), grad = as_rows(a.d_out, "rms_norm");
-  const Rows out = a.d_x ? as_rows(a.d_x, "rms_norm") : Rows{};
+  const GroupedRows in = grouped_rows(a.x, "rms_norm"), grad = grouped_rows(a.d_out, "rms_norm");
+  const GroupedRows out = a.d_x ? grouped_rows(a.d_x, "rms_norm") : GroupedRows{};
   const int64_t C = in.cols;
   const float* weight = a.weight.ptr<float>();
   for (int64_t n = begin; n < end; ++n) {
-    const T* x = a.x.ptr<T>() + n * in.stride;
-    const T* d_y = a.d_out.ptr<T>() + n * grad.stride;
-    T* d_x = a.d_x ? a.d_x.ptr<T>() + n * out.stride : nullptr;
+    const T* x = a.x.ptr<T>() + in.at(n);
+    const T* d_y = a.d_out.ptr<T>() + grad.at(n);
+    T* d_x = a.d_x ? a.d_x.ptr<T>() + out.at(n) : nullptr;
     const float rstd = a.rstd.ptr<float>()[n];
     const Vec r = set(rstd);
     Vec mean_gh = hn::Zero(F32());
@@ -76,19 +98,19 @@ void rms_norm_bwd_of(const RmsNormBwdArgs& a, int64_t begin, int64_t end, float*
 
 template <class T>
 void layer_norm_fwd_of(const LayerNormFwdArgs& a, int64_t begin, int64_t end) {
-  const Rows in = as_rows(a.x, "layer_norm"), out = as_rows(a.out, "layer_norm");
+  const GroupedRows in = grouped_rows(a.x, "layer_norm"), out = grouped_rows(a.out, "layer_norm");
   const int64_t C = in.cols;
   const float* weight = a.weight.ptr<float>();
   const float* bias = a.bias ? a.bias.ptr<float>() : nullptr;
   for (int64_t n = begin; n < end; ++n) {
-    const T* x = a.x.ptr<T>() + n * in.stride;
-    T* y = a.out.ptr<T>() + n * out.stride;
+    const T* x = a.x.ptr<T>() + in.at(n);
+    T* y = a.out.ptr<T>() + out.at(n);
     const float mean = row_sums<1>(C, [&](int64_t i, auto width, Vec* sum)
                                           LOAM_LOOP_BODY { sum[0] = hn::Add(sum[0], load(x + i, width)); })
                            .value[0] /
                        static_cast<float>(C);
     const Vec m = set(mean);
-    const T* next = x + in.stride;
+    const T* next = a.x.ptr<T>() + in.at(n + 1);
     const float squares = row_sums<1>(C, [&](int64_t i, auto width, Vec* sum) LOAM_LOOP_BODY {
                             hwy::Prefetch(next + i);  // else memory rests while this row is in the cache
                             const Vec v = hn::Sub(keep(load(x + i, width), width, mean), m);
@@ -109,14 +131,14 @@ void layer_norm_fwd_of(const LayerNormFwdArgs& a, int64_t begin, int64_t end) {
 // d_weight, d_bias: the partial sums of these rows, or null.
 template <class T>
 void layer_norm_bwd_of(const LayerNormBwdArgs& a, int64_t begin, int64_t end, float* d_weight, float* d_bias) {
-  const Rows in = as_rows(a.x, "layer_norm"), grad = as_rows(a.d_out, "layer_norm");
-  const Rows out = a.d_x ? as_rows(a.d_x, "layer_norm") : Rows{};
+  const GroupedRows in = grouped_rows(a.x, "layer_norm"), grad = grouped_rows(a.d_out, "layer_norm");
+  const GroupedRows out = a.d_x ? grouped_rows(a.d_x, "layer_norm") : GroupedRows{};
   const int64_t C = in.cols;
   const float* weight = a.weight.ptr<float>();
   for (int64_t n = begin; n < end; ++n) {
-    const T* x = a.x.ptr<T>() + n * in.stride;
-    const T* d_y = a.d_out.ptr<T>() + n * grad.stride;
-    T* d_x = a.d_x ? a.d_x.ptr<T>() + n * out.stride : nullptr;
+    const T* x = a.x.ptr<T>() + in.at(n);
+    const T* d_y = a.d_out.ptr<T>() + grad.at(n);
+    T* d_x = a.d_x ? a.d_x.ptr<T>() + out.at(n) : nullptr;
     const Vec m = set(a.mean.ptr<float>()[n]), r = set(a.rstd.ptr<float>()[n]);
     Vec mean_g = hn::Zero(F32()), mean_gh = hn::Zero(F32());
     if (d_x) {
@@ -185,11 +207,11 @@ void add_up(const Tensor& partials, const View& gradient, const RowBlocks& block
 }
 
 void rms_norm_fwd(const ExecContext& ctx, const RmsNormFwdArgs& a) {
-  each_row(ctx, as_rows(a.x, "rms_norm"), HWY_DYNAMIC_DISPATCH(rms_norm_fwd_rows), a);
+  each_row(ctx, grouped_rows(a.x, "rms_norm"), HWY_DYNAMIC_DISPATCH(rms_norm_fwd_rows), a);
 }
 
 void rms_norm_bwd(const ExecContext& ctx, const RmsNormBwdArgs& a) {
-  const Rows x = as_rows(a.x, "rms_norm");
+  const GroupedRows x = grouped_rows(a.x, "rms_norm");
   const RowBlocks blocks(x.rows);
   const Tensor d_weight = partial_sums(ctx, a.d_weight, blocks, x.cols);
   parallel_for(ctx.threads, blocks.count, 1, [&](int64_t begin, int64_t end, int) {
@@ -201,11 +223,11 @@ void rms_norm_bwd(const ExecContext& ctx, const RmsNormBwdArgs& a) {
 }
 
 void layer_norm_fwd(const ExecContext& ctx, const LayerNormFwdArgs& a) {
-  each_row(ctx, as_rows(a.x, "layer_norm"), HWY_DYNAMIC_DISPATCH(layer_norm_fwd_rows), a);
+  each_row(ctx, grouped_rows(a.x, "layer_norm"), HWY_DYNAMIC_DISPATCH(layer_norm_fwd_rows), a);
 }
 
 void layer_norm_bwd(const ExecContext& ctx, const LayerNormBwdArgs& a) {
-  const Rows x = as_rows(a.x, "layer_norm");
+  const GroupedRows x = grouped_rows(a.x, "layer_norm");
   const RowBlocks blocks(x.rows);
   const Tensor d_weight = partial_sums(ctx, a.d_weight, blocks, x.cols);
   const Tensor d_bias = partial_sums(ctx, a.d_bias, blocks, x.cols);

@@ -15,6 +15,7 @@ void register_attention_bwd_kernels(KernelTable& table);
 void register_activation_kernels(KernelTable& table);
 void register_cross_entropy_kernels(KernelTable& table);
 void register_log_prob_kernels(KernelTable& table);
+void register_dropout_kernels(KernelTable& table);
 void register_optimizer_kernels(KernelTable& table);
 
 }  // namespace loam

@@ -51,8 +51,10 @@ HWY_INLINE void reduce_angles(int32_t position, const float* frequency, int64_t 
   for (; k < count; ++k) reduce_some(hn::CappedTag<double, 1>(), position, frequency + k, remainder + k, quadrant + k);
 }
 
-// sin and cos of remainder + quadrant pi/2; the polynomials of Moshier's Cephes library (sinf, cosf), error 1e-7.
-HWY_INLINE void sin_cos(const float* remainder, const float* quadrant, int64_t count, float sign, Rotation& to) {
+// sin and cos of remainder + quadrant pi/2, times their factors; the polynomials of Moshier's Cephes library (sinf,
+// cosf), error 1e-7.
+HWY_INLINE void sin_cos(const float* remainder, const float* quadrant, int64_t count, float sin_factor,
+                        float cos_factor, Rotation& to) {
   for_vectors(count, [&](int64_t k, auto width) LOAM_LOOP_BODY {
     const F32 d;
     const Vec r = load(remainder + k, width), q = load(quadrant + k, width), r2 = hn::Mul(r, r);
@@ -69,15 +71,15 @@ HWY_INLINE void sin_cos(const float* remainder, const float* quadrant, int64_t c
     const auto sin_negative = hn::Or(two, hn::Eq(q, set(-1)));
     const auto cos_negative = hn::Or(two, hn::Eq(q, set(1)));
     const Vec signed_sin = hn::IfThenElse(sin_negative, hn::Neg(sin), sin);
-    store(hn::Mul(signed_sin, hn::Set(d, sign)), to.sin + k, width);
-    store(hn::IfThenElse(cos_negative, hn::Neg(cos), cos), to.cos + k, width);
+    store(hn::Mul(signed_sin, hn::Set(d, sin_factor)), to.sin + k, width);
+    store(hn::Mul(hn::IfThenElse(cos_negative, hn::Neg(cos), cos), hn::Set(d, cos_factor)), to.cos + k, width);
   });
 }
 
 HWY_INLINE void make_rotation(const RopeArgs& a, int32_t position, int64_t first, int64_t count, Rotation& to) {
   HWY_ALIGN float remainder[kPairs], quadrant[kPairs];
   reduce_angles(position, a.frequency.ptr<float>() + first, count, remainder, quadrant);
-  sin_cos(remainder, quadrant, count, a.inverse ? -1.0f : 1.0f, to);
+  sin_cos(remainder, quadrant, count, a.inverse ? -a.factor : a.factor, a.factor, to);
   if (a.layout == RopeLayout::interleaved) {
     for (int64_t k = 0; k < count; ++k) {
       to.cos_each[2 * k] = to.cos_each[2 * k + 1] = to.cos[k];

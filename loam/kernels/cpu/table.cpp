@@ -16,6 +16,7 @@ KernelTable make_table() {
   register_activation_kernels(table);
   register_cross_entropy_kernels(table);
   register_log_prob_kernels(table);
+  register_dropout_kernels(table);
   register_optimizer_kernels(table);
   return table;
 }
