@@ -15,6 +15,9 @@ void add_score_command(Command& program);
 void add_tokenizer_commands(Command& program);
 void add_train_command(Command& program);
 
+// A part of `loam data`.
+void add_import_command(Command& group);
+
 // Parts of `loam tokenizer`.
 void add_compare_command(Command& group);
 void add_count_command(Command& group);

@@ -73,6 +73,7 @@ void add_data_commands(Command& program) {
   add_document_separator(c, o->tokenize.reader);
   add_integer(c, "--limit", o->tokenize.limit, "documents to take; 0: all", 0);
   c.add_flag("--force", o->tokenize.force, "replace --out");
+  add_import_command(group);
 }
 
 }  // namespace loam

@@ -2,29 +2,20 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <optional>
 
 #include "loam/base/error.h"
-#include "loam/base/hash.h"
 #include "loam/base/interrupt.h"
 #include "loam/base/log.h"
 #include "loam/base/parallel_for.h"
 #include "loam/base/progress.h"
-#include "loam/text/tokenizer_files.h"
+#include "loam/data/split_writer.h"
 
 namespace loam {
 namespace {
 
-constexpr int64_t kBatchBytes = 1 << 20;   // of text, a thread
-constexpr size_t kPartBytes = 128 << 10;   // a longer document is encoded in parts
-constexpr uint64_t kSplitSeed = 0x76616C;  // of the hash that chooses validation documents
-
-// All that is written, so that --force replaces nothing else.
-const std::vector<std::string> kWritten = {"train/index.json", "train/shard-*.tok", "val/index.json", "val/shard-*.tok",
-                                           "tokenizer.json"};
-
-enum class Part { train, val };
+constexpr int64_t kBatchBytes = 1 << 20;  // of text, a thread
+constexpr size_t kPartBytes = 128 << 10;  // a longer document is encoded in parts
 
 // A document on its way through the pipeline.
 struct Item {
@@ -90,9 +81,8 @@ class ItemReader {
     } while (document_.text.empty());
     ++count_;
     item.text = std::move(document_.text);
-    item.hash = hash64(item.text, kSplitSeed);
-    const double uniform = static_cast<double>(item.hash >> 11) * 0x1p-53;
-    item.part = uniform < options_.val_fraction ? Part::val : Part::train;
+    item.hash = split_hash(item.text);
+    item.part = part_of(item.hash, options_.val_fraction);
     return true;
   }
 
@@ -174,11 +164,11 @@ struct Batch {
   }
 };
 
-// The two sets, and what is needed to give one of them a document if it got none.
-class SplitWriter {
+// Puts the tokens around each document.
+class ItemWriter {
  public:
-  SplitWriter(Path directory, TokenSetInfo info, int32_t begin, bool split)
-      : directory_(std::move(directory)), info_(std::move(info)), begin_(begin), split_(split) {}
+  ItemWriter(SplitWriter& writer, const Tokenizer& tokenizer)
+      : writer_(writer), begin_(tokenizer.bos_id()), end_(tokenizer.end_of_text_id()) {}
 
   void add(const Item& item) {
     ids_.clear();
@@ -187,77 +177,19 @@ class SplitWriter {
     ids_.reserve(size);
     if (begin_ >= 0) ids_.push_back(begin_);
     for (const auto& ids : item.ids) ids_.insert(ids_.end(), ids.begin(), ids.end());
-    if (begin_ != info_.end_of_text) ids_.push_back(info_.end_of_text);
-    if (item.hash < lowest_hash_ || count(item.part) + count(other(item.part)) == 0) {
-      lowest_hash_ = item.hash;
-      lowest_document_ = count(item.part);
-      lowest_bytes_ = item.bytes;
-    }
-    writer(item.part).add(ids_, item.bytes);
-    ++count(item.part);
-  }
-
-  TokenizeResult finish() {
-    LOAM_CHECK(count(Part::train) + count(Part::val) > 0, "tokenize: there are no documents in the inputs");
-    if (split_ && count(Part::val) == 0) return move_lowest(Part::train);
-    if (split_ && count(Part::train) == 0) return move_lowest(Part::val);
-    TokenizeResult result;
-    result.train = writer(Part::train).finish();
-    if (split_) result.val = writer(Part::val).finish();
-    return result;
+    if (begin_ != end_) ids_.push_back(end_);
+    writer_.add(item.part, ids_, item.bytes, item.hash);
   }
 
  private:
-  static Part other(Part part) { return part == Part::train ? Part::val : Part::train; }
-  static size_t index(Part part) { return part == Part::train ? 0 : 1; }
-  Path path(Part part) const { return directory_ / (part == Part::train ? "train" : "val"); }
-  int64_t& count(Part part) { return counts_[index(part)]; }
-  TokenSetWriter& writer(Part part) {
-    auto& writer = writers_[index(part)];
-    if (!writer) writer.emplace(path(part), info_);
-    return *writer;
-  }
-
-  // All documents are in `from`: writes it again as two sets.
-  TokenizeResult move_lowest(Part from) {
-    const TokenSetInfo all = writer(from).finish();
-    const Path aside = directory_ / ".all";
-    std::filesystem::rename(path(from), aside);
-    writers_[index(from)].reset();
-    {
-      const TokenSet set(aside);
-      for (int64_t document = 0; document < all.documents; ++document) {
-        check_interrupt();
-        const int64_t begin = set.document_begin(document);
-        ids_.resize(static_cast<size_t>(set.document_begin(document + 1) - begin));
-        set.read(begin, ids_);
-        const bool moves = document == lowest_document_;
-        // Bytes are kept only as a sum: the first document left behind carries those of all.
-        const bool carries = document == (lowest_document_ == 0 ? 1 : 0);
-        writer(moves ? other(from) : from)
-            .add(ids_, moves     ? lowest_bytes_
-                       : carries ? all.text_bytes - lowest_bytes_
-                                 : 0);
-      }
-    }
-    std::filesystem::remove_all(aside);
-    return {writer(Part::train).finish(), writer(Part::val).finish(), 0};
-  }
-
-  Path directory_;
-  TokenSetInfo info_;
-  int32_t begin_;  // the token in front of each document, -1 for none
-  bool split_;
-  std::optional<TokenSetWriter> writers_[2];
-  int64_t counts_[2] = {};
+  SplitWriter& writer_;
+  int32_t begin_, end_;  // the token in front of each document, -1 for none, and that behind it
   std::vector<int32_t> ids_;
-  uint64_t lowest_hash_ = std::numeric_limits<uint64_t>::max();
-  int64_t lowest_document_ = 0, lowest_bytes_ = 0;  // that document's place in its part
 };
 
 // One batch is encoded while the one before it is written and the next one read; documents leave in the order they
 // came.
-void run_pipeline(const Tokenizer& tokenizer, const TokenizeOptions& options, ItemReader& reader, SplitWriter& writer) {
+void run_pipeline(const Tokenizer& tokenizer, const TokenizeOptions& options, ItemReader& reader, ItemWriter& writer) {
   Progress progress("tokenizing", reader.documents().input_bytes(), "bytes");
   Batch done, current, next;
   const int64_t batch_bytes = kBatchBytes * options.threads;
@@ -292,28 +224,19 @@ TokenizeResult tokenize_documents(const Tokenizer& given, const TokenizeOptions&
              options.val_fraction);
   LOAM_CHECK(options.threads > 0, "tokenize: {} threads", options.threads);
   LOAM_CHECK(given.end_of_text_id() >= 0, "tokenize: the tokenizer has no end-of-text token");
-  // The data go with the tokenizer that is written beside them.
-  const std::string tokenizer_text = tokenizer_json(given);
-  const Tokenizer written = parse_tokenizer_json(tokenizer_text, "tokenizer.json as it is written");
-  const bool same = written.fingerprint() == given.fingerprint();
-  if (!same)
-    log_warn("tokenize: a tokenizer.json does not hold all of this tokenizer; the nearest that it holds is used");
-  const Tokenizer& tokenizer = same ? given : written;
-  TokenSetInfo info;
-  info.tokenizer_fingerprint = tokenizer.fingerprint();
-  info.vocab_size = tokenizer.vocab_size();
-  info.end_of_text = tokenizer.end_of_text_id();
+  const WrittenTokenizer written(given);
 
   ItemReader reader(options, out);
-  AtomicDirectory directory(out, options.force, kWritten);
+  AtomicDirectory directory(out, options.force, kDataDirectoryContents);
   TokenizeResult result;
   {
-    SplitWriter writer(directory.path(), info, tokenizer.bos_id(), options.val_fraction > 0);
-    run_pipeline(tokenizer, options, reader, writer);
-    result = writer.finish();
+    SplitWriter writer(directory.path(), info_of(written.tokenizer), options.val_fraction > 0);
+    ItemWriter items(writer, written.tokenizer);
+    run_pipeline(written.tokenizer, options, reader, items);
+    const SplitWriter::Result sets = writer.finish();
+    result = {sets.train, sets.val, reader.documents().bad_lines()};
   }
-  result.bad_lines = reader.documents().bad_lines();
-  write_file_atomic(directory.path() / "tokenizer.json", tokenizer_text);
+  write_file_atomic(directory.path() / "tokenizer.json", written.text);
   directory.commit();
   return result;
 }
