@@ -95,11 +95,14 @@ void derive_rope_scaling(ModelConfig& c) {
   LOAM_CHECK(s.kind != RopeScalingKind::yarn || s.beta_slow < s.beta_fast,
              "model.rope_scaling.beta_slow ({}) is not below beta_fast ({})", s.beta_slow, s.beta_fast);
   if (s.kind != RopeScalingKind::longrope) return;
-  LOAM_CHECK(static_cast<int64_t>(s.long_factors.size()) == c.rope_dim / 2,
-             "model.rope_scaling.long_factors has {} numbers; {} frequencies are rotated", s.long_factors.size(),
-             c.rope_dim / 2);
-  for (const double factor : s.long_factors) {
-    LOAM_CHECK(factor > 0 && factor <= kMaxFactor, "model.rope_scaling.long_factors: {} is not above 0", factor);
+  for (const auto* factors : {&s.short_factors, &s.long_factors}) {
+    const char* name = factors == &s.short_factors ? "short_factors" : "long_factors";
+    LOAM_CHECK(static_cast<int64_t>(factors->size()) == c.rope_dim / 2,
+               "model.rope_scaling.{} has {} numbers; {} frequencies are rotated", name, factors->size(),
+               c.rope_dim / 2);
+    for (const double factor : *factors) {
+      LOAM_CHECK(factor > 0 && factor <= kMaxFactor, "model.rope_scaling.{}: {} is not above 0", name, factor);
+    }
   }
 }
 

@@ -54,8 +54,9 @@ struct RopeScaling {
   double low_freq_factor = 1, high_freq_factor = 4;  // llama3
   double beta_fast = 32, beta_slow = 1;              // yarn
   bool truncate = true;                              // yarn: its bounds are whole dimensions
-  double attention_factor = 0;       // yarn, longrope: of the rotated q and k; 0: by the method's own formula
-  std::vector<double> long_factors;  // longrope: one a frequency
+  double attention_factor = 0;  // yarn, longrope: of the rotated q and k; 0: by the method's own formula
+  std::vector<double> short_factors,
+      long_factors;  // longrope: one a frequency; long ones if context_length > original_context
 };
 template <class Config, class Visitor>
 requires FieldsOf<Config, RopeScaling>
@@ -70,7 +71,9 @@ void visit_fields(Config& c, Visitor&& visit) {
   visit("truncate", c.truncate, "yarn: round these bounds to whole dimensions");
   visit("attention_factor", c.attention_factor,
         "yarn, longrope: factor of the rotated queries and keys; 0: the method's own formula");
-  visit("long_factors", c.long_factors, "longrope: by how much each frequency is stretched");
+  visit("short_factors", c.short_factors,
+        "longrope: by how much each frequency is stretched where context_length is at most original_context");
+  visit("long_factors", c.long_factors, "longrope: by how much where it is larger");
 }
 
 // Legend: V vocabulary, C width, L layers, H heads, K key/value heads, D head dim, F hidden width of the feed-forward

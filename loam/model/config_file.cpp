@@ -32,6 +32,18 @@ void take_ids(ModelFileConfig& read, const Json& json, const std::string& file) 
   if (const auto eos = ids_of(json, "eos_token_id", vocab_size, file)) read.eos_ids = *eos;
 }
 
+// A model with a head for each of several labels, of which one is a number a text: a reward model.
+bool is_classifier(const Json& json) {
+  const Json* names = json.find("architectures");
+  const bool listed = names && names->is_array() && !names->as_array().empty() && names->as_array()[0].is_string();
+  if (!listed || !names->as_array()[0].as_string().ends_with("ForSequenceClassification")) return false;
+  const Json *labels = json.find("id2label"), *count = json.find("num_labels");
+  const bool one =
+      (labels && labels->is_object() && labels->as_object().size() == 1) || (count && *count == Json(int64_t{1}));
+  if (!one) fail(ErrorCode::kBadFormat, "\"architectures\": a classifier of several labels is not supported");
+  return true;
+}
+
 // Parses a file and works on it; every error names the file.
 template <class Work>
 void with_json(const Path& file, const Work& work) {
@@ -53,7 +65,13 @@ ModelFileConfig read_model_config(const Path& directory) {
     const Json* type = json.find("model_type");
     if (!type || !type->is_string()) fail(ErrorCode::kBadFormat, "\"model_type\" is missing");
     read.family = &family_named(type->as_string());
-    read.config = derive(read.family->read(json));
+    read.config = read.family->read(json);
+    if (is_classifier(json)) {
+      read.config.head = HeadKind::scalar;
+      read.config.logit_scale = 1;
+      read.config.logit_softcap = 0;
+    }
+    read.config = derive(read.config);
     LOAM_CHECK(read.config.vocab_size > 0, "\"vocab_size\" is 0");
     take_ids(read, json, file.string());
   });

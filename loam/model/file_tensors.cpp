@@ -9,7 +9,7 @@
 namespace loam {
 namespace {
 
-constexpr const char* kHead = "lm_head.weight";
+constexpr const char* kScalarHead = "score.weight";  // of every family's ForSequenceClassification
 
 std::string with_layer(const std::string& pattern, int64_t layer) {
   const size_t at = pattern.find("{}");
@@ -28,7 +28,12 @@ std::string listed(const std::vector<std::string>& names) {
 }  // namespace
 
 std::vector<TensorRule> rules_of_layers(const Family& family, const ModelConfig& config) {
-  const std::vector<TensorRule> rules = family.rules(config);
+  std::vector<TensorRule> rules = family.rules(config);
+  if (config.head == HeadKind::scalar && &family != &kLoamFamily) {
+    for (TensorRule& rule : rules) {
+      if (rule.param == "head") rule.file_name = kScalarHead;
+    }
+  }
   const auto is_layered = [](const TensorRule& rule) { return rule.file_name.find("{}") != std::string::npos; };
   const auto first = std::find_if(rules.begin(), rules.end(), is_layered);
   const auto last = std::find_if_not(first, rules.end(), is_layered);
@@ -64,7 +69,7 @@ void FileTensors::check(const std::vector<std::pair<std::string, Shape>>& expect
   for (const std::string& name : files_.names()) {
     const bool ignored = std::any_of(family_.ignored_suffixes.begin(), family_.ignored_suffixes.end(),
                                      [&](const std::string& suffix) { return name.ends_with(suffix); });
-    if (!ignored && !wanted.contains(name) && !(tied && name == kHead)) left_over.push_back(name);
+    if (!ignored && !wanted.contains(name) && !(tied && name == family_.head)) left_over.push_back(name);
   }
   if (!missing.empty() || !left_over.empty()) {
     std::string what;
@@ -91,13 +96,13 @@ void FileTensors::check_one(const std::string& name, const Shape& shape) const {
 }
 
 void FileTensors::check_tied_head(const std::string& embedding) const {
-  if (!contains(kHead)) return;
-  const Tensor head = tensor(kHead), table = tensor(embedding);
+  if (!contains(family_.head)) return;
+  const Tensor head = tensor(family_.head), table = tensor(embedding);
   const bool equal = head.shape() == table.shape() && head.dtype() == table.dtype() &&
                      std::memcmp(head.view().data, table.view().data, static_cast<size_t>(head.bytes())) == 0;
   if (!equal) {
     fail(ErrorCode::kBadFormat, "{}: the configuration ties the head to the embedding, but {} differs from {}",
-         directory_.string(), kHead, embedding);
+         directory_.string(), family_.head, embedding);
   }
 }
 

@@ -19,14 +19,15 @@ struct Place {
   int32_t param;
   int64_t begin, rows;
   Shape shape;  // of those rows
-  bool transposed, rotary;
+  bool transposed;
+  RowOrder order;
   Shape file_shape() const { return transposed ? Shape{shape[1], shape[0]} : shape; }
 };
 
 Place place_of(const TensorRule& rule, ParamStore& store) {
   const ParamRef param = store.find(rule.param);
   const ParamSpec& spec = store.spec(param.index);
-  Place place{rule.file_name, param.index, 0, spec.shape[0], spec.shape, rule.transposed, rule.rotary};
+  Place place{rule.file_name, param.index, 0, spec.shape[0], spec.shape, rule.transposed, rule.order};
   if (rule.slice.empty()) return place;
   const auto slice =
       std::find_if(spec.slices.begin(), spec.slices.end(), [&](const RowSlice& s) { return s.name == rule.slice; });
@@ -36,6 +37,36 @@ Place place_of(const TensorRule& rule, ParamStore& store) {
   place.begin = slice->begin;
   place.rows = place.shape[0] = slice->rows;
   return place;
+}
+
+// The place d of an element of a head among its rotated ones, in the order (k, k + R/2), as its place among neighbours
+// (2k, 2k + 1).
+int64_t neighbour(int64_t d, int64_t rotated) {
+  if (d >= rotated) return d;
+  return d < rotated / 2 ? 2 * d : 2 * (d - rotated / 2) + 1;
+}
+
+// Which of the parameter's rows stands at each row of the file; empty: its own order. Of the heads only those of q and
+// k are rotated.
+std::vector<int64_t> file_order(const Place& place, const ModelConfig& config) {
+  const bool reorders = config.rope_pairs == RopePairs::interleaved;
+  if (place.order == RowOrder::plain || (place.order == RowOrder::rotary && !reorders)) return {};
+  const int64_t D = config.head_dim, H = config.heads, rotated_heads = H + config.kv_heads;
+  std::vector<int64_t> order(static_cast<size_t>(place.rows));
+  for (int64_t row = 0; row < place.rows; ++row) {
+    // In the file: head, and the place in it; for RowOrder::heads each head has its q, k and v.
+    const bool by_head = place.order == RowOrder::heads;
+    const int64_t head = by_head ? row / D % 3 * H + row / (3 * D) : row / D, d = row % D;
+    const bool rotates = reorders && head < rotated_heads;
+    order[static_cast<size_t>(row)] = head * D + (rotates ? neighbour(d, config.rope_dim) : d);
+  }
+  return order;
+}
+
+std::vector<int64_t> inverse(const std::vector<int64_t>& order) {
+  std::vector<int64_t> at(order.size());
+  for (size_t i = 0; i < order.size(); ++i) at[static_cast<size_t>(order[i])] = static_cast<int64_t>(i);
+  return at;
 }
 
 // All tensors of a model's file, layer after layer.
@@ -92,7 +123,8 @@ Model load_model(const ExecContext& ctx, const Path& directory, DType compute_dt
   for (const Place& place : places) {
     const Tensor tensor = file.tensor(place.file_name);
     copy_weights(place.transposed ? tensor.transpose(0, 1) : tensor,
-                 model.weights->value(place.param).narrow(0, place.begin, place.rows), {}, ctx.threads);
+                 model.weights->value(place.param).narrow(0, place.begin, place.rows),
+                 inverse(file_order(place, read.config)), ctx.threads);
   }
   model.weights->mark_changed();
   return model;
@@ -112,7 +144,9 @@ Json ids_json(const std::vector<int32_t>& ids) {
 Json config_json(const Family& family, const ModelConfig& config, DType dtype, const Json& bos, const Json& eos) {
   const char* dtype_text = dtype == DType::bf16 ? "bfloat16" : "float32";
   Json json = Json::object();
-  json["architectures"] = Json(Json::Array{Json(family.architecture)});
+  const bool scalar = config.head == HeadKind::scalar;
+  json["architectures"] = Json(Json::Array{Json(scalar ? classifier_architecture(family) : family.architecture)});
+  if (scalar) json["id2label"] = Json(Json::Object{{"0", "LABEL_0"}});
   json["model_type"] = family.name;
   json["torch_dtype"] = dtype_text;  // transformers 4
   json["dtype"] = dtype_text;        // transformers 5
@@ -127,11 +161,10 @@ Json config_json(const Family& family, const ModelConfig& config, DType dtype, c
 Tensor file_tensor(const ExecContext& ctx, const Place& place, const Tensor& weight, DType dtype,
                    const ModelConfig& config) {
   const Tensor rows = weight.narrow(0, place.begin, place.rows);
-  const bool reorder = place.rotary && config.rope_pairs == RopePairs::interleaved;
-  if (!place.transposed && !reorder && rows.dtype() == dtype && rows.is_contiguous()) return rows;
+  const std::vector<int64_t> order = file_order(place, config);
+  if (!place.transposed && order.empty() && rows.dtype() == dtype && rows.is_contiguous()) return rows;
   const Tensor out = ctx.empty(place.file_shape(), dtype, MemoryKind::other);
-  copy_weights(rows, place.transposed ? out.transpose(0, 1) : out,
-               reorder ? half_order(place.rows, config.head_dim) : std::vector<int64_t>{}, ctx.threads);
+  copy_weights(rows, place.transposed ? out.transpose(0, 1) : out, order, ctx.threads);
   return out;
 }
 
@@ -139,10 +172,10 @@ const Family& family_to_write(const Model& model, const SaveModelOptions& option
   const std::string& name = options.family.empty() ? model.family : options.family;
   if (name.empty()) return family_for(model.config());
   const Family& family = family_named(name);
-  if (family.fits(model.config())) return family;
+  if (can_hold(family, model.config())) return family;
   std::string fitting;
   for (const Family* other : families()) {
-    if (other->fits(model.config())) fitting += (fitting.empty() ? "" : ", ") + std::string(other->name);
+    if (can_hold(*other, model.config())) fitting += (fitting.empty() ? "" : ", ") + std::string(other->name);
   }
   fail(ErrorCode::kInvalidArgument, "the model cannot be written as {}{}", name,
        fitting.empty() ? ", nor as any other family" : "; it can as " + fitting);

@@ -51,7 +51,7 @@ void check_positions(const Tensor& positions, int64_t context_length) {
   if (positions.device().kind != DeviceKind::cpu) return;
   for (int32_t position : positions.span<int32_t>()) {
     LOAM_CHECK(position >= 0 && position < context_length,
-               "model: position {} is outside the {} of the table (context_length)", position, context_length);
+               "model: position {} is outside the {} positions of its table (context_length)", position, context_length);
   }
 }
 

@@ -75,14 +75,4 @@ void copy_weights(const Tensor& from, const Tensor& to, const std::vector<int64_
   }
 }
 
-std::vector<int64_t> half_order(int64_t rows, int64_t head_dim) {
-  std::vector<int64_t> order(static_cast<size_t>(rows));
-  const int64_t half = head_dim / 2;
-  for (int64_t row = 0; row < rows; ++row) {
-    const int64_t head = row / head_dim, d = row % head_dim;
-    order[static_cast<size_t>(row)] = head * head_dim + (d < half ? 2 * d : 2 * (d - half) + 1);
-  }
-  return order;
-}
-
 }  // namespace loam

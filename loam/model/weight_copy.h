@@ -13,9 +13,6 @@ namespace loam {
 // strides; an empty `row_of` keeps the order. from: f32, bf16 or f16; to: f32 or bf16. On the CPU.
 void copy_weights(const Tensor& from, const Tensor& to, const std::vector<int64_t>& row_of, int threads);
 
-// For rows of whole heads whose pairs are neighbours: the row that stands at each place of the order (k, k + D/2).
-std::vector<int64_t> half_order(int64_t rows, int64_t head_dim);
-
 // IEEE 754 binary16 to f32, exact.
 float half_to_float(uint16_t bits);
 

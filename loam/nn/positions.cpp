@@ -24,7 +24,7 @@ YarnBounds yarn_bounds(int64_t dim, double theta, const RopeScaling& s) {
   return {low, low == high ? high + 0.001 : high};
 }
 
-double scaled_frequency(double frequency, int64_t k, const YarnBounds& yarn, const RopeScaling& s) {
+double scaled_frequency(double frequency, int64_t k, const YarnBounds& yarn, const RopeScaling& s, bool longer) {
   const double turns = static_cast<double>(s.original_context) * frequency / (2 * M_PI);  // over the original context
   double kept = 0;  // share of the frequency that stays
   switch (s.kind) {
@@ -32,7 +32,7 @@ double scaled_frequency(double frequency, int64_t k, const YarnBounds& yarn, con
     case RopeScalingKind::ntk:
       return frequency;
     case RopeScalingKind::longrope:
-      return frequency / s.long_factors[static_cast<size_t>(k)];
+      return frequency / (longer ? s.long_factors : s.short_factors)[static_cast<size_t>(k)];
     case RopeScalingKind::linear:
       break;
     case RopeScalingKind::llama3:
@@ -55,7 +55,8 @@ double attention_factor(const RopeScaling& s) {
 
 }  // namespace
 
-ops::Rotation make_rotation(const Context& ctx, int64_t dim, double theta, const RopeScaling& s) {
+ops::Rotation make_rotation(const Context& ctx, int64_t dim, double theta, const RopeScaling& s,
+                            int64_t context_length) {
   LOAM_CHECK(dim > 0 && dim % 2 == 0 && theta > 0, "rope: {} rotated elements with theta {}", dim, theta);
   const auto R = static_cast<double>(dim);
   if (s.kind == RopeScalingKind::ntk && dim > 2) theta *= std::pow(s.factor, R / (R - 2));
@@ -63,7 +64,7 @@ ops::Rotation make_rotation(const Context& ctx, int64_t dim, double theta, const
   std::vector<float> values;
   for (int64_t k = 0; k < dim / 2; ++k) {
     const double plain = std::pow(theta, -2 * static_cast<double>(k) / R);
-    values.push_back(static_cast<float>(scaled_frequency(plain, k, yarn, s)));
+    values.push_back(static_cast<float>(scaled_frequency(plain, k, yarn, s, context_length > s.original_context)));
   }
   return {Tensor::from<float>(*ctx.arena, {dim / 2}, values), static_cast<float>(attention_factor(s))};
 }
@@ -103,9 +104,10 @@ PositionTables::PositionTables(const Context& ctx, const ModelConfig& config, DT
     alibi |= layer_position(config, layer) == PositionKind::alibi;
   }
   if (rope) {
-    rotation = make_rotation(ctx, config.rope_dim, config.rope_theta, config.rope_scaling);
-    window_rotation =
-        config.window_rope_theta > 0 ? make_rotation(ctx, config.rope_dim, config.window_rope_theta, {}) : rotation;
+    rotation = make_rotation(ctx, config.rope_dim, config.rope_theta, config.rope_scaling, config.context_length);
+    window_rotation = config.window_rope_theta > 0
+                          ? make_rotation(ctx, config.rope_dim, config.window_rope_theta, {}, config.context_length)
+                          : rotation;
   }
   if (alibi) slopes = alibi_slopes(ctx, config.heads);
   if (config.positions == PositionKind::sinusoidal) {

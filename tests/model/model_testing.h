@@ -16,7 +16,28 @@
 namespace loam::testing {
 
 inline Path fixture(const std::string& name) { return Path(LOAM_SOURCE_DIR) / "tests" / "fixtures" / "models" / name; }
-inline const std::vector<std::string> kFixtures{"llama_tied", "llama_untied_bias", "gpt2_tied", "gpt2_untied"};
+inline const std::vector<std::string> kFixtures{"llama_tied",
+                                                "llama_untied_bias",
+                                                "llama_linear",
+                                                "llama_llama3",
+                                                "llama_yarn",
+                                                "llama_sharded",
+                                                "mistral_window",
+                                                "qwen2_tied",
+                                                "qwen2_windows",
+                                                "qwen3_tied",
+                                                "qwen3_yarn_bias",
+                                                "gemma2",
+                                                "gemma3",
+                                                "olmo2",
+                                                "smollm3_nope",
+                                                "smollm3_nope_window",
+                                                "phi3_partial_window",
+                                                "phi3_longrope",
+                                                "gpt_neox_parallel",
+                                                "gpt_neox_serial",
+                                                "gpt2_tied",
+                                                "gpt2_untied"};
 
 inline std::vector<float> floats(const Tensor& t) {
   std::vector<float> values(static_cast<size_t>(t.numel()));

@@ -10,6 +10,13 @@
 
 namespace loam {
 
+// The order of a tensor's rows in the file.
+enum class RowOrder : uint8_t {
+  plain,
+  rotary,  // rows of rotated heads: the file has them in the order of RopePairs::half
+  heads,   // of fused q, k and v: head by head, each with its rows of q, k and v (GPT-NeoX)
+};
+
 // One tensor of the file and the parameter (or row slice of a fused parameter) it fills. "{}" stands for the layer's
 // number.
 struct TensorRule {
@@ -17,26 +24,33 @@ struct TensorRule {
   std::string param;        // "layers.{}.attention.qkv"
   std::string slice = {};   // "q", or "" for the whole parameter
   bool transposed = false;  // stored [in, out] in the file (GPT-2's Conv1D)
-  bool rotary = false;      // rows of rotated heads: the file has them in the order of RopePairs::half
+  RowOrder order = RowOrder::plain;
 };
 
 struct Family {
   std::string name;                           // model_type of config.json: "llama", "gpt2"
   std::string architecture;                   // "LlamaForCausalLM"
   std::string prefix;                         // of all names but the head's; files of the bare model lack it
+  std::string head;                           // the tensor of a language model's head
   std::vector<std::string> ignored_suffixes;  // of buffers that old files hold and that are no weights
   ModelConfig (*read)(const Json& config);    // Error{kBadFormat} for a setting that is not supported; a warning for an
                                               // unknown key: never ignored
-  Json (*write)(const ModelConfig& config);
-  bool (*fits)(const ModelConfig& config);  // can this configuration be written as this family?
+  Json (*write)(const ModelConfig& config);   // of a configuration that the family may not hold: can_hold() knows
   std::vector<TensorRule> (*rules)(const ModelConfig& config);
 };
 
 const std::vector<const Family*>& families();
 const Family& family_named(const std::string& model_type);  // Error{kNotFound} that lists the known ones
-const Family& family_for(const ModelConfig& config);        // the first that fits; Error if none does
 
-extern const Family kLlamaFamily;
-extern const Family kGpt2Family;
+// Can a derived configuration be written as this family? If reading what was written gives the same model; settings of
+// training and initialisation do not count.
+bool can_hold(const Family& family, const ModelConfig& config);
+const Family& family_for(const ModelConfig& config);  // the first that can; loam's own form holds every one
+
+// The class of a model with a scalar head: "LlamaForSequenceClassification".
+std::string classifier_architecture(const Family& family);
+
+extern const Family kLlamaFamily, kMistralFamily, kQwen2Family, kQwen3Family, kGemma2Family, kGemma3Family,
+    kOlmo2Family, kSmolLm3Family, kPhi3Family, kGptNeoxFamily, kGpt2Family, kLoamFamily;
 
 }  // namespace loam

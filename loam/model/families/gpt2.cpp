@@ -52,12 +52,6 @@ Json write(const ModelConfig& c) {
   return json;
 }
 
-bool fits(const ModelConfig& c) {
-  return c.norm == NormKind::layer && c.norm_bias && !c.gated && c.positions == PositionKind::learned &&
-         c.attention_bias && c.attention_out_bias && c.mlp_bias && c.kv_heads == c.heads &&
-         c.head_dim * c.heads == c.dim;
-}
-
 std::vector<TensorRule> rules(const ModelConfig& c) {
   std::vector<TensorRule> all{{"transformer.wte.weight", "embedding"}, {"transformer.wpe.weight", "positions"}};
   const std::string layer = "transformer.h.{}.";
@@ -83,6 +77,7 @@ std::vector<TensorRule> rules(const ModelConfig& c) {
 }  // namespace
 
 const Family kGpt2Family{
-    "gpt2", "GPT2LMHeadModel", "transformer.", {".attn.bias", ".attn.masked_bias"}, read, write, fits, rules};
+    "gpt2", "GPT2LMHeadModel", "transformer.", "lm_head.weight", {".attn.bias", ".attn.masked_bias"}, read, write,
+    rules};
 
 }  // namespace loam

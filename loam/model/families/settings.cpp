@@ -78,6 +78,9 @@ constexpr const char* kWithoutEffect[] = {
     "forced_eos_token_id",
     "remove_invalid_values",
     "pretraining_tp",
+    "is_decoder",
+    "classifier_dropout",
+    "cache_implementation",
 };
 
 // Would change what the model computes.
@@ -103,6 +106,9 @@ constexpr const char* kUnsupported[] = {
     "add_cross_attention",
     "cross_attention_hidden_size",
     "no_rope_layers",
+    "rotary_pct",
+    "partial_rotary_factor",
+    "rope_local_base_freq",
     "attention_chunk_size",
     "auto_map",
     "text_config",
@@ -184,6 +190,7 @@ void Settings::ignore(std::initializer_list<const char*> keys) { seen_.insert(ke
 
 void Settings::finish() {
   for (const char* key : kUnsupported) {
+    if (seen_.contains(key)) continue;
     const Json* found = value(key);
     if (found && !is_empty(*found)) fail(ErrorCode::kBadFormat, "\"{}\": {} is not supported", key, shown(*found));
   }

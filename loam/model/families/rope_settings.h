@@ -1,0 +1,24 @@
+// Rotary positions and windows in config.json, as most families of transformers 4 and 5 write them.
+#pragma once
+
+#include <functional>
+
+#include "loam/model/families/settings.h"
+
+namespace loam {
+
+// Reads rope_theta, rope_scaling (transformers 4), rope_parameters (5), partial_rotary_factor and
+// original_max_position_embeddings into `c`, whose sizes are there; `theta`, `partial` and `original_context` where the
+// keys are absent.
+void read_rope(Settings& s, ModelConfig& c, double theta = 10000, double partial = 1, int64_t original_context = 0);
+// One such object, "rope_parameters" or a part of it: `key` for messages.
+void read_rope_object(const std::string& key, const Json& rope, ModelConfig& c);
+// Writes all of them.
+void write_rope(Json& json, const ModelConfig& c);
+Json rope_object(const ModelConfig& c);  // rope_parameters
+
+// Which layers have the window, from "layer_types" or, without it, `has_window(layer)`. `window` 0: none has.
+void read_windows(Settings& s, ModelConfig& c, int64_t window, const std::function<bool(int64_t layer)>& has_window);
+Json layer_types(const ModelConfig& c);
+
+}  // namespace loam

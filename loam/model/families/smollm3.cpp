@@ -1,0 +1,64 @@
+// SmolLM 3 (Hugging Face 2025): Llama with layers that have no positions, every fourth one.
+#include "loam/model/families/llama_like.h"
+
+namespace loam {
+namespace {
+
+// "no_rope_layers": 1 where positions are rotated, 0 where there are none.
+void read_layer_positions(Settings& s, ModelConfig& c) {
+  const int64_t interval = s.integer("no_rope_layer_interval", 4);
+  if (interval < 1) fail(ErrorCode::kBadFormat, "\"no_rope_layer_interval\" is {}", interval);
+  const Json* rotated = s.value("no_rope_layers");
+  const bool listed = rotated && rotated->is_array();
+  if (rotated && (!listed || static_cast<int64_t>(rotated->as_array().size()) < c.layers)) {
+    fail(ErrorCode::kBadFormat, "\"no_rope_layers\": expected a list of {} numbers", c.layers);
+  }
+  for (int64_t layer = 0; layer < c.layers; ++layer) {
+    const bool none =
+        listed ? rotated->as_array()[static_cast<size_t>(layer)] == Json(int64_t{0}) : (layer + 1) % interval == 0;
+    c.layer_positions.push_back(none ? PositionKind::none : PositionKind::rope);
+  }
+}
+
+ModelConfig read(const Json& json) {
+  Settings s(json);
+  LlamaDefaults defaults;
+  defaults.tied = true;
+  if (!json.find("num_key_value_heads")) defaults.kv_heads = 4;
+  ModelConfig c = read_llama_like(s, defaults);
+  c.attention_bias = c.attention_out_bias = s.flag("attention_bias", false);
+  c.mlp_bias = s.flag("mlp_bias", false);
+  read_layer_positions(s, c);
+  const bool windows = s.flag("use_sliding_window", false);
+  const int64_t window = s.integer("sliding_window", 0);
+  read_windows(s, c, windows ? window : 0,
+               [&](int64_t layer) { return c.layer_positions[static_cast<size_t>(layer)] == PositionKind::none; });
+  s.ignore({"max_window_layers"});
+  read_rope(s, c, 2e6);
+  s.finish();
+  return c;
+}
+
+Json write(const ModelConfig& c) {
+  Json json = write_llama_like(c);
+  json["attention_bias"] = c.attention_bias;
+  json["mlp_bias"] = c.mlp_bias;
+  Json rotated = Json::array();
+  for (int64_t layer = 0; layer < c.layers; ++layer) {
+    rotated.push_back(int64_t{layer_position(c, layer) == PositionKind::rope});
+  }
+  json["no_rope_layers"] = rotated;
+  json["use_sliding_window"] = c.window > 0;
+  json["sliding_window"] = c.window > 0 ? Json(c.window) : Json();
+  json["layer_types"] = layer_types(c);
+  write_rope(json, c);
+  return json;
+}
+
+std::vector<TensorRule> rules(const ModelConfig& c) { return llama_like_rules(c); }
+
+}  // namespace
+
+const Family kSmolLm3Family{"smollm3", "SmolLM3ForCausalLM", "model.", "lm_head.weight", {}, read, write, rules};
+
+}  // namespace loam
