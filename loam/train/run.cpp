@@ -9,6 +9,7 @@
 #include "loam/data/token_set_check.h"
 #include "loam/model/families/family.h"
 #include "loam/train/metrics.h"
+#include "loam/train/optimizer_groups.h"
 #include "loam/train/run_directory.h"
 
 namespace loam {
@@ -344,6 +345,7 @@ TrainConfig check_config(const TrainConfig& config, const TokenSetInfo& data) {
   const TrainConfig whole = config_for_data(config, data);
   for (const std::string& warning : config_warnings(whole)) log_warn("{}", warning);
   family_for(whole.model);
+  check_optimizer_groups(whole);
   return whole;
 }
 

@@ -68,19 +68,6 @@ Loader checked_loader(const TrainConfig& config, const std::shared_ptr<const Tok
   return Loader(train, loader_options(config));
 }
 
-std::vector<OptimGroup> optimizer_groups(ParamStore& weights, const OptimizerConfig& config,
-                                         std::vector<int32_t>& index_of) {
-  std::vector<OptimGroup> groups;
-  for (const ParamGroup& group : weights.groups()) {
-    index_of.push_back(group.gradient ? static_cast<int32_t>(groups.size()) : -1);
-    if (!group.gradient) continue;
-    const bool vectors = group.kind == ParamKind::vector;
-    groups.push_back({fmt::format("group.{}", groups.size()), group.weight, group.gradient,
-                      vectors ? config.weight_decay_vectors : config.weight_decay, 1.0});
-  }
-  return groups;
-}
-
 }  // namespace
 
 TrainConfig config_for_data(TrainConfig config, const TokenSetInfo& data) {
@@ -105,8 +92,9 @@ Trainer::State::State(const ExecContext& context, TrainConfig c, std::shared_ptr
     model.bos_id = end;
     model.eos_ids = {end};
   }
-  optimizer = std::make_unique<Adamw>(ctx, optimizer_groups(*model.weights, config.optimizer, optimizer_group),
-                                      config.optimizer);
+  OptimizerGroups groups = optimizer_groups(*model.weights, config.optimizer);
+  places = std::move(groups.places);
+  optimizer = std::make_unique<Optimizer>(ctx, std::move(groups.groups), config.optimizer);
 }
 
 Trainer::Trainer(const ExecContext& ctx, TrainConfig config, std::shared_ptr<const TokenSet> train,

@@ -21,9 +21,12 @@ constexpr std::array kBookKeeping = {"data.path", "log_every",    "val_every",  
 
 bool may_change(const std::string& difference, const TrainConfig& config) {
   const std::string name = difference.substr(0, difference.find(':'));
-  if (name == "steps") return config.optimizer.schedule == ScheduleKind::constant;
+  const ScheduleKind schedule = config.optimizer.schedule;
+  if (name == "steps") return schedule == ScheduleKind::constant || schedule == ScheduleKind::inverse_sqrt;
   return std::find(kBookKeeping.begin(), kBookKeeping.end(), name) != kBookKeeping.end();
 }
+
+std::string kind_name(OptimizerKind kind) { return config_detail::to_json(kind).as_string(); }
 
 // A setting that is younger than the checkpoint had its default then.
 void check_config(const Path& checkpoint, const Json& stored, const TrainConfig& config, bool allow_changed) {
@@ -32,6 +35,10 @@ void check_config(const Path& checkpoint, const Json& stored, const TrainConfig&
     config_from_json(before, stored);
   } catch (const Error& error) {
     fail(ErrorCode::kBadFormat, "{}: its configuration: {}", checkpoint.string(), error.what());
+  }
+  if (before.optimizer.kind != config.optimizer.kind) {
+    fail(ErrorCode::kInvalidArgument, "{}: was trained with {}, whose state {} cannot go on from; --init-from starts anew with its model",
+         checkpoint.string(), kind_name(before.optimizer.kind), kind_name(config.optimizer.kind));
   }
   std::string list;
   for (const std::string& difference : config_diff(config_to_json(before), config_to_json(config))) {
@@ -118,22 +125,29 @@ void copy_values(const Tensor& from, const Tensor& to) {
   std::copy(source.begin(), source.end(), to.data<float>());
 }
 
+Tensor part_of_run(const Tensor& run, const OptimizerGroups::Place& place, const ParamSpec& spec) {
+  return run.narrow(0, place.begin, spec.shape.product()).reshape(spec.shape);
+}
+
 }  // namespace
 
 Tensor Trainer::State::master(int32_t index) const {
-  const int32_t group = optimizer_group[static_cast<size_t>(model.weights->group_of(index))];
-  if (group < 0) return model.weights->value(index);
-  return model.weights->part_of_group(optimizer->master(static_cast<size_t>(group)), index);
+  const OptimizerGroups::Place& place = places[static_cast<size_t>(index)];
+  if (place.group < 0) return model.weights->value(index);
+  return part_of_run(optimizer->master(static_cast<size_t>(place.group)), place, model.weights->spec(index));
 }
 
-Tensor Trainer::State::moment1(int32_t index) const {
-  const int32_t group = optimizer_group[static_cast<size_t>(model.weights->group_of(index))];
-  return group < 0 ? Tensor() : model.weights->part_of_group(optimizer->moment1(static_cast<size_t>(group)), index);
-}
-
-Tensor Trainer::State::moment2(int32_t index) const {
-  const int32_t group = optimizer_group[static_cast<size_t>(model.weights->group_of(index))];
-  return group < 0 ? Tensor() : model.weights->part_of_group(optimizer->moment2(static_cast<size_t>(group)), index);
+std::vector<std::pair<std::string, Tensor>> Trainer::State::kept(int32_t index) const {
+  const OptimizerGroups::Place& place = places[static_cast<size_t>(index)];
+  if (place.group < 0) return {};
+  const auto group = static_cast<size_t>(place.group);
+  const ParamSpec& spec = model.weights->spec(index);
+  std::vector<std::pair<std::string, Tensor>> parts;
+  for (size_t i = 0; i < optimizer->state(group).size(); ++i) {
+    parts.emplace_back(optimizer->state_names(group)[i] + "." + spec.name,
+                       part_of_run(optimizer->state(group)[i], place, spec));
+  }
+  return parts;
 }
 
 Path Trainer::save(CheckpointStore& store, const Json& extra) {
@@ -142,8 +156,7 @@ Path Trainer::save(CheckpointStore& store, const Json& extra) {
   for (int32_t i = 0; i < s.model.weights->size(); ++i) {
     const std::string& name = s.model.weights->name(i);
     model.tensors.emplace_back(name, s.master(i));
-    if (const Tensor m = s.moment1(i)) optimizer.tensors.emplace_back("m." + name, m);
-    if (const Tensor v = s.moment2(i)) optimizer.tensors.emplace_back("v." + name, v);
+    for (auto& tensor : s.kept(i)) optimizer.tensors.push_back(std::move(tensor));
   }
   Json state = Json::object();
   state["version"] = kStateVersion;
@@ -181,8 +194,9 @@ Json Trainer::load(const VerifiedCheckpoint& verified, bool allow_changed_config
     const std::string& name = s.model.weights->name(i);
     const Shape& shape = s.model.weights->spec(i).shape;
     copies.emplace_back(checked_tensor(model, name, shape), s.master(i));
-    if (const Tensor m = s.moment1(i)) copies.emplace_back(checked_tensor(optimizer, "m." + name, shape), m);
-    if (const Tensor v = s.moment2(i)) copies.emplace_back(checked_tensor(optimizer, "v." + name, shape), v);
+    for (const auto& [kept_name, kept] : s.kept(i)) {
+      copies.emplace_back(checked_tensor(optimizer, kept_name, shape), kept);
+    }
   }
   for (const auto& [from, to] : copies) copy_values(from, to);
   s.optimizer->masters_to_weights(s.ctx);

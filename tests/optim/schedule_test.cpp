@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <set>
+
+#include "loam/base/file.h"
 
 namespace loam {
 namespace {
@@ -30,6 +33,50 @@ TEST(Schedule, CosineAtHandPickedSteps) {
   EXPECT_NEAR(learning_rate(config, 110, 110), 1e-4, 1e-15);
   EXPECT_DOUBLE_EQ(learning_rate(config, 111, 110), 1e-4);
   EXPECT_DOUBLE_EQ(learning_rate(config, 100000, 110), 1e-4);
+}
+
+// torch.optim.lr_scheduler and transformers' schedules, every step: tests/fixtures/make_optimizer_fixture.py.
+TEST(Schedule, EveryKindEqualsTorchOrTransformersOver1000Steps) {
+  const std::string path = std::string(LOAM_SOURCE_DIR) + "/tests/fixtures/optimizers.json";
+  const Json fixture = Json::parse(read_file(path), path);
+  std::set<ScheduleKind> kinds;
+  std::set<DecayShape> shapes;
+  for (const Json& one : fixture.at("schedules").as_array()) {
+    SCOPED_TRACE(one.at("config").dump());
+    OptimizerConfig config;
+    config_from_json(config, one.at("config"));
+    kinds.insert(config.schedule);
+    shapes.insert(config.decay_shape);
+    const Json::Array& rates = one.at("rates").as_array();
+    ASSERT_EQ(rates.size(), 1000u);
+    for (size_t step = 0; step < rates.size(); ++step) {
+      const double expected = rates[step].as_double();
+      // Twelve digits are in the file; torch's cosine is a product of as many factors as there were steps.
+      ASSERT_NEAR(learning_rate(config, static_cast<int64_t>(step), 1000), expected, 1e-11 * config.lr) << step;
+    }
+  }
+  EXPECT_EQ(kinds.size(), 5u);
+  EXPECT_EQ(shapes.size(), 3u);
+}
+
+TEST(Schedule, InverseSquareRootHasAFloorAndNoEnd) {
+  OptimizerConfig config = config_of(ScheduleKind::inverse_sqrt);
+  EXPECT_DOUBLE_EQ(learning_rate(config, 40, 100), 5e-4);
+  EXPECT_DOUBLE_EQ(learning_rate(config, 1000, 100), 1e-4);
+  EXPECT_DOUBLE_EQ(learning_rate(config, 1000000, 100), 1e-4);
+  config.warmup_steps = 0;
+  EXPECT_DOUBLE_EQ(learning_rate(config, 0, 100), 1e-3);
+  EXPECT_DOUBLE_EQ(learning_rate(config, 4, 100), 5e-4);
+}
+
+TEST(Schedule, StepsOfTheDecayGoBeforeItsShare) {
+  OptimizerConfig config = config_of(ScheduleKind::wsd);
+  config.decay_steps = 40;
+  EXPECT_DOUBLE_EQ(learning_rate(config, 60, 100), 1e-3);
+  EXPECT_NEAR(learning_rate(config, 80, 100), 5.5e-4, 1e-15);
+  config.decay_steps = 1000;  // longer than the run: it begins after the warm-up
+  EXPECT_DOUBLE_EQ(learning_rate(config, 10, 100), 1e-3);
+  EXPECT_NEAR(learning_rate(config, 55, 100), 5.5e-4, 1e-15);
 }
 
 TEST(Schedule, CosineWithoutWarmupStartsAtThePeak) {

@@ -1,0 +1,126 @@
+#include "loam/train/optimizer_groups.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include "loam/base/suggest.h"
+#include "loam/model/transformer.h"
+
+namespace loam {
+namespace {
+
+// * stands for any number of characters, ? for one.
+bool matches(std::string_view pattern, std::string_view name) {
+  size_t p = 0, n = 0, star = pattern.npos, resume = 0;
+  while (n < name.size()) {
+    if (p < pattern.size() && pattern[p] == '*') {
+      star = p++;
+      resume = n;
+    } else if (p < pattern.size() && (pattern[p] == '?' || pattern[p] == name[n])) {
+      ++p, ++n;
+    } else if (star != pattern.npos) {
+      p = star + 1;
+      n = ++resume;
+    } else {
+      return false;
+    }
+  }
+  return pattern.find_first_not_of('*', p) == pattern.npos;
+}
+
+bool matches(const OptimizerGroupConfig& group, const ParamSpec& spec) {
+  return group.match == param_class(spec) || matches(group.match, spec.name);
+}
+
+[[noreturn]] void fail_unmatched(const ParamStore& store, const OptimizerConfig& config, size_t entry) {
+  std::vector<std::string> names{"embedding", "head", "matrix", "vector"};
+  for (int32_t i = 0; i < store.size(); ++i) names.push_back(store.spec(i).name);
+  const std::string& match = config.groups[entry].match;
+  const std::string near = nearest_name(match, names);
+  fail(ErrorCode::kInvalidArgument, "optimizer.groups[{}].match \"{}\" names no parameter of the model{}", entry, match,
+       near.empty() || near == match ? "" : fmt::format("; the nearest name is \"{}\"", near));
+}
+
+// The matrices of a parameter that begins at `begin`: its slices are matrices of their own.
+void add_matrices(const ParamSpec& spec, int64_t begin, std::vector<OptimMatrix>& matrices) {
+  const int64_t cols = spec.shape[1];
+  if (spec.slices.empty()) matrices.push_back({begin, spec.shape[0], cols});
+  for (const RowSlice& slice : spec.slices) matrices.push_back({begin + slice.begin * cols, slice.rows, cols});
+}
+
+}  // namespace
+
+const char* param_class(const ParamSpec& spec) {
+  switch (spec.kind) {
+    case ParamKind::embedding:
+      return "embedding";
+    case ParamKind::matrix:
+      return spec.layer < 0 ? "head" : "matrix";
+    case ParamKind::vector:
+      return "vector";
+  }
+  fail(ErrorCode::kInternal, "a parameter of no kind");
+}
+
+std::vector<ParamSettings> param_settings(const ParamStore& store, const OptimizerConfig& config) {
+  std::vector<ParamSettings> all;
+  for (int32_t i = 0; i < store.size(); ++i) {
+    const ParamSpec& spec = store.spec(i);
+    const bool is_hidden_matrix = spec.kind == ParamKind::matrix && spec.layer >= 0 && spec.shape.rank() == 2;
+    ParamSettings settings{spec.lr_scale,
+                           spec.kind == ParamKind::vector ? config.weight_decay_vectors : config.weight_decay,
+                           config.kind == OptimizerKind::muon && is_hidden_matrix};
+    const auto last = std::find_if(config.groups.rbegin(), config.groups.rend(),
+                                   [&](const OptimizerGroupConfig& group) { return matches(group, spec); });
+    if (last != config.groups.rend()) {
+      settings.lr_scale *= last->lr_scale;
+      settings.weight_decay = last->weight_decay.value_or(settings.weight_decay);
+    }
+    all.push_back(settings);
+  }
+  for (size_t g = 0; g < config.groups.size(); ++g) {
+    bool found = false;
+    for (int32_t i = 0; i < store.size(); ++i) found |= matches(config.groups[g], store.spec(i));
+    if (!found) fail_unmatched(store, config, g);
+  }
+  return all;
+}
+
+void check_optimizer_groups(const TrainConfig& config) {
+  if (config.optimizer.groups.empty()) return;
+  ParamStore store;
+  const Transformer transformer(store, config.model);
+  param_settings(store, config.optimizer);
+}
+
+OptimizerGroups optimizer_groups(ParamStore& store, const OptimizerConfig& config) {
+  const std::vector<ParamSettings> settings = param_settings(store, config);
+  OptimizerGroups out;
+  out.places.resize(settings.size());
+  for (const ParamGroup& group : store.groups()) {
+    if (!group.gradient) continue;
+    const auto offset = [&](size_t k) {
+      return k < group.params.size() ? store.offset_in_group(group.params[k]) : group.weight.numel();
+    };
+    const auto settings_of = [&](size_t k) { return settings[static_cast<size_t>(group.params[k])]; };
+    for (size_t first = 0, end = 0; first < group.params.size(); first = end) {
+      const ParamSettings shared = settings_of(first);
+      const int64_t begin = offset(first);
+      OptimGroup run;
+      run.name = fmt::format("group.{}", out.groups.size());
+      for (end = first; end < group.params.size() && settings_of(end) == shared; ++end) {
+        out.places[static_cast<size_t>(group.params[end])] = {static_cast<int32_t>(out.groups.size()),
+                                                              offset(end) - begin};
+        if (shared.orthogonal) add_matrices(store.spec(group.params[end]), offset(end) - begin, run.matrices);
+      }
+      run.weight = group.weight.narrow(0, begin, offset(end) - begin);
+      run.gradient = group.gradient.narrow(0, begin, offset(end) - begin);
+      run.weight_decay = shared.weight_decay;
+      run.lr_scale = shared.lr_scale;
+      out.groups.push_back(std::move(run));
+    }
+  }
+  return out;
+}
+
+}  // namespace loam

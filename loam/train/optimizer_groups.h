@@ -1,0 +1,38 @@
+// Which settings of the optimizer a parameter is trained with, and the runs of parameters that share them.
+#pragma once
+
+#include <vector>
+
+#include "loam/config/train_config.h"
+#include "loam/nn/param_store.h"
+#include "loam/optim/optimizer.h"
+
+namespace loam {
+
+// What `match` of OptimizerGroupConfig calls a parameter: "embedding"; "head" for matrices outside of the layers,
+// "matrix" for those within; "vector".
+const char* param_class(const ParamSpec& spec);
+
+struct ParamSettings {
+  double lr_scale, weight_decay;
+  bool orthogonal;  // Muon's: matrices of the layers
+  bool operator==(const ParamSettings&) const = default;
+};
+// By parameter of the store. Error{kInvalidArgument} for an entry of `groups` that matches none.
+std::vector<ParamSettings> param_settings(const ParamStore& store, const OptimizerConfig& config);
+
+// The same error before there is a model.
+void check_optimizer_groups(const TrainConfig& config);
+
+// Runs of neighbours in the groups of an allocated store.
+struct OptimizerGroups {
+  struct Place {
+    int32_t group = -1;  // -1: it is not trained
+    int64_t begin = 0;   // in the group
+  };
+  std::vector<OptimGroup> groups;
+  std::vector<Place> places;  // by parameter
+};
+OptimizerGroups optimizer_groups(ParamStore& store, const OptimizerConfig& config);
+
+}  // namespace loam
