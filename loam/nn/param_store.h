@@ -85,7 +85,6 @@ class ParamStore : public ParamSource {
   Tensor part_of_group(const Tensor& group_tensor, int32_t index) const;
   int32_t group_of(int32_t index) const;
   int64_t offset_in_group(int32_t index) const { return offsets_[static_cast<size_t>(index)]; }  // in elements
-  int64_t offset_in_group(int32_t index) const { return offsets_[static_cast<size_t>(index)]; }  // in elements
   int64_t parameter_count() const;  // elements, without padding
 
   // Gradients: marks all as empty; the first contribution overwrites.

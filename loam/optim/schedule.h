@@ -12,8 +12,7 @@ namespace loam {
 //   cosine        min + (lr - min) (1 + cos(pi p)) / 2, p = (step - warmup) / (steps - warmup)
 //                 (Loshchilov and Hutter 2017)
 //   linear        lr - (lr - min) p                     (torch's LinearLR after warm-up)
-//   wsd           lr, then over the last decay_steps of `steps` min + (lr - min) f(q), where q goes from 0 to 1 and f
-//   is
+//   wsd           lr, then over the last decay_steps of `steps` min + (lr - min) f(q): q goes from 0 to 1, and f is
 //                 1 - q, 1 - sqrt(q) or (1 + cos(pi q)) / 2       (Hu et al. 2024, MiniCPM; Hägele et al. 2024)
 //   inverse_sqrt  lr sqrt(warmup / step), at least min; a warm-up of 0 counts as 1   (Vaswani et al. 2017)
 //   constant      lr
