@@ -15,6 +15,7 @@ namespace {
 
 struct Options {
   std::string from, to, tokenizer, dtype = "f32", family;
+  int64_t shard_bytes = SaveModelOptions().shard_bytes;
   bool force = false;
 };
 
@@ -87,6 +88,7 @@ int run(const Options& o, const CommonFlags& flags) {
   SaveModelOptions save;
   save.dtype = parse_dtype(o.dtype);
   save.family = o.family;
+  save.shard_bytes = o.shard_bytes;
   write_tokenizer(o, model, save, out.path());
   Progress progress("writing", file_bytes(*model.weights, save.dtype), "bytes");
   save.on_bytes = [&](int64_t bytes) {
@@ -120,6 +122,7 @@ void add_convert_command(Command& program) {
   std::vector<std::string> names;
   for (const Family* family : families()) names.push_back(family->name);
   c.add_option("--family", o->family, "form to write (default: the one it was read as)").one_of(names);
+  add_bytes(c, "--shard-size", o->shard_bytes, "most bytes of tensors in one file: 5GB");
   c.add_flag("--force", o->force, "replace --to");
 }
 

@@ -98,11 +98,13 @@ constexpr NumberRange kSpikeRanges[] = {
     {"window", 8, 1 << 16}, {"threshold", 0, 1e6, true}, {"max_rewinds", 0, 1 << 16}};
 constexpr NumberRange kPriceRanges[] = {{"watts", 0, 1e9}, {"per_kwh", 0, 1e9}, {"per_hour", 0, 1e9}};
 constexpr NumberRange kTrainRanges[] = {
-    {"steps", 1, kMaxCount},        {"batch", 1, kMaxRows},         {"micro_batch", 0, kMaxRows},
-    {"seed", 0, HUGE_VAL},          {"log_every", 1, kMaxCount},    {"val_every", 0, kMaxCount},
-    {"val_rows", 0, kMaxCount},     {"save_every", 0, kMaxCount},   {"keep_last", 1, kMaxCount},
-    {"sample_every", 0, kMaxCount}, {"sample_tokens", 1, kMaxRows}, {"keep_every", 0, kMaxCount},
-    {"detail_every", 0, kMaxCount},
+    {"steps", 1, kMaxCount},        {"batch", 1, kMaxRows},
+    {"micro_batch", 0, kMaxRows},   {"z_loss", 0, 1},
+    {"seed", 0, HUGE_VAL},          {"log_every", 1, kMaxCount},
+    {"val_every", 0, kMaxCount},    {"val_rows", 0, kMaxCount},
+    {"save_every", 0, kMaxCount},   {"keep_last", 1, kMaxCount},
+    {"sample_every", 0, kMaxCount}, {"sample_tokens", 1, kMaxRows},
+    {"keep_every", 0, kMaxCount},   {"detail_every", 0, kMaxCount},
 };
 
 // Every one has a name of its own and a path.

@@ -208,6 +208,7 @@ struct TrainConfig {
   int64_t micro_batch = 0;  // rows a forward pass; 0: as many as batch
   ComputeDtype dtype = ComputeDtype::f32;
   NumericsLevel numerics = NumericsLevel::fast;
+  double z_loss = 0;  // times lse^2 of a token's logits is added to its loss
   int64_t seed = 1;
   int64_t log_every = 10;
   int64_t val_every = 250;   // steps; 0: only at the end
@@ -237,6 +238,7 @@ void visit_fields(Config& c, Visitor&& visit) {
   visit(
       "numerics", c.numerics,
       "fast: the quickest kernels; deterministic: the same bits on every run; exact: also for any batch beside a row");
+  visit("z_loss", c.z_loss, "what times the squared log-sum-exp of a token's logits is added to its loss; PaLM: 1e-4");
   visit("seed", c.seed, "of initial weights and of the order of the data");
   visit("log_every", c.log_every, "steps between lines of metrics");
   visit("val_every", c.val_every, "steps between validations; 0: only at the end");

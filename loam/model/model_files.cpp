@@ -168,6 +168,44 @@ Tensor file_tensor(const ExecContext& ctx, const Place& place, const Tensor& wei
   return out;
 }
 
+DType file_dtype(const ParamSpec& spec, DType dtype) { return spec.kind == ParamKind::vector ? DType::f32 : dtype; }
+
+int64_t file_bytes(const Place& place, ParamStore& weights, DType dtype) {
+  return place.shape.product() * dtype_size(file_dtype(weights.spec(place.param), dtype));
+}
+
+std::vector<std::vector<Place>> cut_into_shards(const std::vector<Place>& places, ParamStore& weights,
+                                                const SaveModelOptions& options) {
+  std::vector<std::vector<Place>> shards(1);
+  int64_t bytes = 0;
+  for (const Place& place : places) {
+    const int64_t more = file_bytes(place, weights, options.dtype);
+    if (bytes > 0 && bytes + more > options.shard_bytes) {
+      shards.emplace_back();
+      bytes = 0;
+    }
+    bytes += more;
+    shards.back().push_back(place);
+  }
+  return shards;
+}
+
+std::string shard_name(size_t index, size_t count) {
+  return count == 1 ? "model.safetensors" : fmt::format("model-{:05}-of-{:05}.safetensors", index + 1, count);
+}
+
+Json index_json(const std::vector<std::vector<Place>>& shards, ParamStore& weights, const SaveModelOptions& options) {
+  Json map = Json::object();
+  int64_t total = 0;
+  for (size_t i = 0; i < shards.size(); ++i) {
+    for (const Place& place : shards[i]) {
+      map[place.file_name] = shard_name(i, shards.size());
+      total += file_bytes(place, weights, options.dtype);
+    }
+  }
+  return Json(Json::Object{{"metadata", Json(Json::Object{{"total_size", total}})}, {"weight_map", map}});
+}
+
 const Family& family_to_write(const Model& model, const SaveModelOptions& options) {
   const std::string& name = options.family.empty() ? model.family : options.family;
   if (name.empty()) return family_for(model.config());
@@ -194,16 +232,6 @@ void save_model(const ExecContext& ctx, const Model& model, const std::function<
              dtype_name(options.dtype));
   const ModelConfig& config = model.config();
   const Family& family = family_to_write(model, options);
-  std::vector<std::pair<std::string, Tensor>> tensors;
-  for (const Place& place : places_of(family, config, *model.weights)) {
-    const ParamSpec& spec = model.weights->spec(place.param);
-    const Tensor value = weight(place.param);
-    LOAM_CHECK(value && value.shape() == spec.shape && value.device().kind == DeviceKind::cpu,
-               "parameter {}: its value to be written must be {} on the CPU", spec.name, spec.shape.str());
-    const DType dtype = spec.kind == ParamKind::vector ? DType::f32 : options.dtype;
-    if (options.on_bytes) options.on_bytes(0);
-    tensors.emplace_back(place.file_name, file_tensor(ctx, place, value, dtype, config));
-  }
   const int32_t bos_id = options.bos_id.value_or(model.bos_id);
   const Json bos = bos_id < 0 ? Json() : Json(int64_t{bos_id}), eos = ids_json(options.eos_ids.value_or(model.eos_ids));
   const Json json = config_json(family, config, options.dtype, bos, eos);
@@ -213,7 +241,24 @@ void save_model(const ExecContext& ctx, const Model& model, const std::function<
 
   std::map<std::string, std::string> metadata{{"format", "pt"}};
   if (!model.tokenizer.empty()) metadata[kTokenizerKey] = model.tokenizer;
-  write_safetensors(directory / "model.safetensors", tensors, metadata, options.on_bytes);
+  const auto tensor_of = [&](const Place& place) {
+    const ParamSpec& spec = model.weights->spec(place.param);
+    const Tensor value = weight(place.param);
+    LOAM_CHECK(value && value.shape() == spec.shape && value.device().kind == DeviceKind::cpu,
+               "parameter {}: its value to be written must be {} on the CPU", spec.name, spec.shape.str());
+    if (options.on_bytes) options.on_bytes(0);
+    return file_tensor(ctx, place, value, file_dtype(spec, options.dtype), config);
+  };
+  const auto shards = cut_into_shards(places_of(family, config, *model.weights), *model.weights, options);
+  for (size_t i = 0; i < shards.size(); ++i) {
+    std::vector<std::pair<std::string, Tensor>> tensors;
+    for (const Place& place : shards[i]) tensors.emplace_back(place.file_name, tensor_of(place));
+    write_safetensors(directory / shard_name(i, shards.size()), tensors, metadata, options.on_bytes);
+  }
+  if (shards.size() > 1) {
+    write_file_atomic(directory / "model.safetensors.index.json",
+                      index_json(shards, *model.weights, options).dump(2) + "\n");
+  }
   write_file_atomic(directory / "generation_config.json", generation.dump(2) + "\n");
   write_file_atomic(directory / "config.json", json.dump(2) + "\n");
 }

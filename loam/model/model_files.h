@@ -43,10 +43,12 @@ struct SaveModelOptions {
   std::string family;  // "": the one it was read as, or the first that fits
   std::optional<int32_t> bos_id;
   std::optional<std::vector<int32_t>> eos_ids;
-  std::function<void(int64_t)> on_bytes;  // hears of each tensor as it is converted (0) and written (its bytes)
+  int64_t shard_bytes = int64_t{5'000'000'000};  // of tensors in one file; a larger tensor has a file of its own
+  std::function<void(int64_t)> on_bytes;         // hears of each tensor as it is converted (0) and written (its bytes)
 };
-// Writes config.json, generation_config.json and model.safetensors into an existing directory. A tied head is written
-// once, with tie_word_embeddings true.
+// Writes config.json, generation_config.json and model.safetensors into an existing directory, or shards of it,
+// model-00001-of-00002.safetensors and so on, with model.safetensors.index.json. A tied head is written once, with
+// tie_word_embeddings true. Memory: the tensors of one file, where they are converted.
 void save_model(const ExecContext& ctx, const Model& model, const Path& directory, const SaveModelOptions& options);
 // The same with weights taken from elsewhere: `weight(index)` gives parameter `index` in its shape (f32 masters of the
 // optimizer).

@@ -11,6 +11,26 @@
 namespace loam {
 namespace {
 
+// One for each way in which attention may look back.
+std::vector<ModelConfig> looking_back() {
+  std::vector<ModelConfig> all(9);
+  all[0].window = 5;
+  all[1].window = 5, all[1].attention_spans = {AttentionSpan::window, AttentionSpan::full};
+  all[2].positions = PositionKind::alibi;
+  all[3].positions = PositionKind::alibi, all[3].window = 7, all[3].attention_softcap = 2;
+  all[4].positions = PositionKind::sinusoidal, all[4].norm_place = NormPlace::post, all[4].norm = NormKind::layer;
+  all[5].layer_positions = {PositionKind::rope, PositionKind::none}, all[5].qk_norm = QkNorm::head;
+  all[6].window = 3, all[6].window_rope_theta = 50, all[6].rope_dim = 4, all[6].qk_norm = QkNorm::full;
+  all[7].block = BlockForm::parallel_one_norm, all[7].positions = PositionKind::learned, all[7].logit_softcap = 5;
+  all[8].norm_place = NormPlace::sandwich, all[8].rope_scaling.kind = RopeScalingKind::yarn;
+  all[8].rope_scaling.factor = 4, all[8].logit_scale = 2, all[8].residual_scale = 0.5, all[8].embedding_scale = 3;
+  for (ModelConfig& c : all) {
+    c.vocab_size = 61, c.context_length = 48, c.layers = 2, c.dim = 32, c.heads = 4, c.kv_heads = 2, c.init_std = 0.3;
+    c = derive(c);
+  }
+  return all;
+}
+
 ModelConfig tiny_config() {
   ModelConfig c;
   c.vocab_size = 61;
@@ -96,6 +116,22 @@ TEST_F(Generation, BatchMatesAndTheirOrderChangeNothing) {
     EXPECT_EQ(together[i].tokens, alone[0].tokens) << i;
     EXPECT_EQ(together[i].reason, FinishReason::length);
     EXPECT_EQ(static_cast<int64_t>(together[i].tokens.size()), requests[i].max_tokens);
+  }
+}
+
+TEST_F(Generation, EveryWayOfLookingBackIsRemembered) {
+  std::vector<GenerateRequest> requests;
+  for (uint64_t i = 0; i < 5; ++i) requests.push_back(request(1 + static_cast<int64_t>(7 * i), 12, i));
+  for (const ModelConfig& config : looking_back()) {
+    SCOPED_TRACE(config_to_json(config).dump());
+    model_ = make_model(exec_.context, config, DType::f32, false);
+    model_.weights->initialize(6);
+    const auto cached = generate(exec_.context, model_, requests, {.batch = 3});  // rows of different lengths
+    const auto plain = generate(exec_.context, model_, requests, {.use_cache = false});
+    for (size_t i = 0; i < requests.size(); ++i) {
+      EXPECT_EQ(cached[i].tokens, plain[i].tokens) << i;
+      for (size_t t = 0; t < cached[i].logp.size(); ++t) EXPECT_NEAR(cached[i].logp[t], plain[i].logp[t], 1e-4);
+    }
   }
 }
 

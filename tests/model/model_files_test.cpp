@@ -3,6 +3,7 @@
 #include <cstring>
 #include <thread>
 
+#include "loam/base/philox.h"
 #include "loam/model/weight_copy.h"
 #include "tests/harness/expect_error.h"
 #include "tests/harness/temp_dir.h"
@@ -54,6 +55,10 @@ class ModelFiles : public ::testing::Test {
   }
   Model load(const Path& directory) const { return load_model(exec_.context, directory, DType::f32); }
 };
+
+std::string family_of(const std::string& name) {
+  return Json::parse(read_file(fixture(name) / "config.json")).at("model_type").as_string();
+}
 
 // As its maker wrote it.
 bool is_tied(const std::string& name) {
@@ -344,6 +349,105 @@ TEST_F(ModelFiles, WeightsMayComeFromElsewhere) {
   options.family = "gpt2";
   EXPECT_LOAM_ERROR(save_model(exec_.context, model, out.path(), options), ErrorCode::kInvalidArgument,
                     "cannot be written as gpt2");
+}
+
+// What transformers does with max_shard_size: files that hold no more, and an index of them.
+TEST_F(ModelFiles, LargeModelsAreWrittenInShards) {
+  for (const std::string name : {"llama_tied", "gemma2", "gpt_neox_serial"}) {
+    SCOPED_TRACE(name);
+    const TempDir out;
+    SaveModelOptions options;
+    options.shard_bytes = 3000;
+    save_model(exec_.context, load(fixture(name)), out.path(), options);
+    EXPECT_FALSE(std::filesystem::exists(out / "model.safetensors"));
+    const Json index = Json::parse(read_file(out / "model.safetensors.index.json"));
+    const SafetensorsModel before(fixture(name)), after(out.path());
+    EXPECT_EQ(index.at("weight_map").as_object().size(), before.names().size());
+    int64_t total = 0;
+    std::map<std::string, int64_t> bytes;
+    for (const auto& [tensor, file] : index.at("weight_map").as_object()) {
+      EXPECT_EQ(floats(after.tensor(tensor)), floats(before.tensor(tensor))) << tensor;
+      total += after.tensor(tensor).bytes();
+      bytes[file.as_string()] += after.tensor(tensor).bytes();
+    }
+    EXPECT_EQ(index.at("metadata").at("total_size").as_int(), total);
+    EXPECT_GT(bytes.size(), 2u);
+    EXPECT_EQ(bytes.begin()->first, fmt::format("model-00001-of-{:05}.safetensors", bytes.size()));
+    int64_t largest = 0;
+    for (const std::string& tensor : before.names()) largest = std::max(largest, before.tensor(tensor).bytes());
+    for (const auto& [file, size] : bytes) EXPECT_LE(size, std::max<int64_t>(3000, largest)) << file;
+    EXPECT_EQ(logits(out.path(), name), logits(fixture(name), name));
+  }
+}
+
+// A model that rotates neighbours is written with its rows in the order of files, with everything that goes with them:
+// biases, the weights of QK-norm, fused projections, heads of which only a part is rotated.
+TEST_F(ModelFiles, NeighbouringPairsAreWrittenAsHalves) {
+  for (const std::string name : {"llama_untied_bias", "qwen2_tied", "qwen3_yarn_bias", "olmo2", "phi3_partial_window",
+                                 "gpt_neox_parallel", "gpt_neox_serial", "smollm3_nope"}) {
+    SCOPED_TRACE(name);
+    ModelConfig config = load(fixture(name)).config();
+    config.rope_pairs = RopePairs::interleaved;
+    Model model = make_model(exec_.context, config, DType::f32, false);
+    for (int32_t i = 0; i < model.weights->size(); ++i) {  // each element its own, vectors too
+      const PhiloxStream stream{3, static_cast<uint64_t>(i)};
+      const std::span<float> values = model.weights->value(i).span<float>();
+      for (size_t k = 0; k < values.size(); ++k) values[k] = 0.3f * static_cast<float>(stream.normal(k));
+    }
+    model.family = family_of(name);
+    const TempDir out;
+    save_model(exec_.context, model, out.path(), {});
+    const Model read = load(out.path());
+    EXPECT_EQ(read.config().rope_pairs, RopePairs::half);
+    const Batch b = batch(name);
+    const auto before = logits_of(exec_.context, model, b), after = logits_of(exec_.context, read, b);
+    EXPECT_LE(relative_error(after, before), 1e-6);
+  }
+}
+
+// What no other family holds is written in loam's own form and read back to the bit; so is every model, if that form is
+// asked for.
+TEST_F(ModelFiles, OwnFormHoldsEveryConfiguration) {
+  for (const std::string& name : kFixtures) {
+    SCOPED_TRACE(name);
+    const TempDir out;
+    SaveModelOptions options;
+    options.family = "loam";
+    save_model(exec_.context, load(fixture(name)), out.path(), options);
+    EXPECT_EQ(load(out.path()).family, "loam");
+    EXPECT_EQ(config_to_json(load(out.path()).config()), config_to_json(load(fixture(name)).config()));
+    EXPECT_EQ(logits(out.path(), name), logits(fixture(name), name));
+  }
+}
+
+TEST_F(ModelFiles, ScalarHeadsAreWrittenAsClassifiersOfOneLabel) {
+  for (const std::string name : {"llama_tied", "gpt2_tied", "gemma2", "qwen3_tied", "gpt_neox_parallel"}) {
+    SCOPED_TRACE(name);
+    ModelConfig config = load(fixture(name)).config();
+    config.head = HeadKind::scalar;
+    config.logit_softcap = 0;
+    Model model = make_model(exec_.context, config, DType::f32, false);
+    model.weights->initialize(4);
+    model.family = family_of(name);
+    const TempDir out;
+    save_model(exec_.context, model, out.path(), {});
+    const SafetensorsFile file(out / "model.safetensors");
+    EXPECT_EQ(file.tensor("score.weight").shape(), (Shape{1, config.dim}));
+    EXPECT_FALSE(file.contains("lm_head.weight") || file.contains("embed_out.weight"));
+    const Json json = Json::parse(read_file(out / "config.json"));
+    EXPECT_TRUE(json.at("architectures").as_array()[0].as_string().ends_with("ForSequenceClassification"));
+    EXPECT_EQ(json.at("id2label").as_object().size(), 1u);
+    const Model read = load(out.path());
+    EXPECT_EQ(read.config().head, HeadKind::scalar);
+    const Batch b = batch(name);
+    const auto scalars = [&](const Model& m) {
+      const Context ctx(exec_.context);
+      FullSequence sequence(b.positions, b.first_key);
+      return floats(m.transformer->scalars(ctx, m.transformer->hidden(ctx, b.ids, sequence)).value);
+    };
+    EXPECT_EQ(scalars(read), scalars(model));
+    EXPECT_LOAM_ERROR(logits_of(exec_.context, read, b), ErrorCode::kInvalidArgument, "scalar head");
+  }
 }
 
 }  // namespace

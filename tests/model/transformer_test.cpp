@@ -302,5 +302,53 @@ TEST(Transformer, ResidualProjectionsStartSmaller) {
   EXPECT_NEAR(deviation("layers.0.mlp.down") / (0.02 / 4), 1, 0.028);
 }
 
+// Standard deviations of the course's form, of heads and residual projections that start as 0, and of maximal update
+// parametrisation: hidden matrices have 1 / width of the variance and of the learning rate, the logits 1 / width.
+TEST(Transformer, InitialValuesAreAsConfigured) {
+  const ExecResources exec = make_exec_resources(Device{}, 2);
+  ModelConfig c;
+  c.vocab_size = 512, c.layers = 2, c.dim = 256, c.heads = 4, c.kv_heads = 2, c.ffn_dim = 512;
+  c.tied_embeddings = false;
+  const auto deviation = [](const Model& model, const char* name, const char* slice = "") {
+    const ParamRef param = model.weights->find(name);
+    Tensor value = param.value();
+    for (const RowSlice& s : model.weights->spec(param.index).slices) {
+      if (s.name == slice) value = value.narrow(0, s.begin, s.rows);
+    }
+    double squares = 0;
+    for (float v : value.span<float>()) squares += double{v} * v;
+    return std::sqrt(squares / static_cast<double>(value.numel()));
+  };
+  const double cut = std::sqrt(0.97334);  // of a normal distribution cut at 3 standard deviations
+  ModelConfig course = c;
+  course.init = InitKind::truncated_normal, course.init_std = 0, course.scaled_residual_init = false;
+  const Model m = make_model(exec.context, course, DType::f32, false);
+  m.weights->initialize(7);
+  EXPECT_NEAR(deviation(m, "embedding") / cut, 1, 0.02);
+  EXPECT_NEAR(deviation(m, "head") / (cut * std::sqrt(2.0 / (512 + 256))), 1, 0.02);
+  EXPECT_NEAR(deviation(m, "layers.0.attention.qkv", "q") / (cut * std::sqrt(2.0 / (256 + 256))), 1, 0.02);
+  EXPECT_NEAR(deviation(m, "layers.0.attention.qkv", "v") / (cut * std::sqrt(2.0 / (128 + 256))), 1, 0.02);
+  EXPECT_NEAR(deviation(m, "layers.1.mlp.down") / (cut * std::sqrt(2.0 / (512 + 256))), 1, 0.02);
+
+  ModelConfig zero = c;
+  zero.zero_init_head = zero.zero_init_residual = true;
+  const Model z = make_model(exec.context, zero, DType::f32, false);
+  z.weights->initialize(7);
+  for (const char* name : {"head", "layers.0.attention.out", "layers.1.mlp.down"}) EXPECT_EQ(deviation(z, name), 0);
+  EXPECT_GT(deviation(z, "layers.0.mlp.up"), 0.01);
+
+  ModelConfig mup = c;
+  mup.mup_base_dim = 64;
+  const Model u = make_model(exec.context, mup, DType::f32, false);
+  u.weights->initialize(7);
+  EXPECT_NEAR(deviation(u, "layers.0.mlp.up") / (0.02 / 2), 1, 0.02);
+  EXPECT_NEAR(deviation(u, "embedding") / 0.02, 1, 0.02);
+  EXPECT_NEAR(deviation(u, "head") / 0.02, 1, 0.02);
+  EXPECT_EQ(u.transformer->head().scale, 0.25f);
+  EXPECT_EQ(u.weights->spec(u.weights->find("layers.0.mlp.up").index).lr_scale, 0.25);
+  EXPECT_EQ(u.weights->spec(u.weights->find("embedding").index).lr_scale, 1);
+  EXPECT_EQ(u.weights->spec(u.weights->find("head").index).lr_scale, 1);
+}
+
 }  // namespace
 }  // namespace loam

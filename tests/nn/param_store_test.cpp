@@ -145,5 +145,30 @@ TEST(ParamStore, Errors) {
                     "after allocation");
 }
 
+// A normal distribution cut at 3 standard deviations has the variance 1 - 6 phi(3) / (2 Phi(3) - 1) = 0.97334.
+TEST(ParamStore, TruncatedNormalsAndSlices) {
+  ParamStore store;
+  ParamSpec spec;
+  spec.name = "w";
+  spec.shape = {400, 250};
+  spec.init = {ParamInit::Kind::truncated_normal, 0.5};
+  spec.slices = {{"a", 0, 100}, {"b", 100, 300, 2.0}};
+  store.declare(spec);
+  const ExecResources exec = make_exec_resources({}, 2);
+  store.allocate(exec.context, DType::f32, false);
+  store.initialize(1);
+  const auto deviation = [&](int64_t begin, int64_t rows, double std) {
+    double squares = 0;
+    for (const float v : store.value(0).narrow(0, begin, rows).span<float>()) {
+      EXPECT_LE(std::abs(v), 3 * std);
+      squares += double{v} * v;
+    }
+    return std::sqrt(squares / static_cast<double>(rows * 250)) / std;
+  };
+  // 25000 values or more: five standard errors of a standard deviation are 5 / sqrt(50000) = 2.2 %.
+  EXPECT_NEAR(deviation(0, 100, 0.5), std::sqrt(0.97334), 0.022);
+  EXPECT_NEAR(deviation(100, 300, 2.0), std::sqrt(0.97334), 0.022);
+}
+
 }  // namespace
 }  // namespace loam
