@@ -142,7 +142,7 @@ class Bench {
       const Tensor w = noise({V, C}, options_.dtype, kRotated, 0.05f)[0];
       const Tensor d_w = noise({V, C}, DType::f32, kRotated)[0], logits = ctx_.empty({rows, V}, DType::f32);
       const Tensor narrow = ctx_.empty({rows, V}, options_.dtype), targets = ids(N, V);
-      const Tensor loss = vector(N), lse = vector(N);
+      const Tensor loss = vector(N);
       measure(op, 1, 6.0 * static_cast<double>(N * C * V), 0,
               {{"table", [&](size_t) {
                   for (int64_t begin = 0; begin < N; begin += rows) {
@@ -150,7 +150,7 @@ class Bench {
                     const auto part = [&](const Tensor& t) { return t.narrow(0, begin, n); };
                     const Tensor chunk = logits.narrow(0, 0, n), g = narrow.narrow(0, 0, n);
                     ctx_.kernels->matmul(ctx_, {.a = part(x), .b = w, .transpose_b = true, .c = chunk, .bias = {}});
-                    ctx_.kernels->cross_entropy_rows(ctx_, {chunk, part(targets), 1e-3f, true, part(loss), part(lse)});
+                    ctx_.kernels->cross_entropy_rows(ctx_, {chunk, part(targets), 1e-3f, true, 0, 0, part(loss), {}});
                     if (options_.dtype != DType::f32) ctx_.kernels->copy(ctx_, {chunk, g});
                     const Tensor& d = options_.dtype == DType::f32 ? chunk : g;
                     ctx_.kernels->matmul(ctx_, {.a = d, .b = w, .c = part(d_x), .bias = {}});
@@ -250,24 +250,27 @@ class Bench {
       const Sets lse = noise({B, H, T}, DType::f32, bytes);
       const Tensor d_out = noise({B, T, H, D}, kRotated)[0];
       const auto forward = [&](size_t i) {
-        k.attention_fwd(ctx_, {part(qkv[i], 0), part(qkv[i], 1), part(qkv[i], 2), {}, 0.125f, out[i], lse[i]});
+        k.attention_fwd(
+            ctx_, {part(qkv[i], 0), part(qkv[i], 1), part(qkv[i], 2), {}, {0.125f, 0, {}}, {}, out[i], lse[i], {}});
       };
       if (wanted("attention_fwd")) measure("attention_fwd", qkv.size(), flops, bytes, {{"table", forward}});
       if (wanted("attention_bwd")) {
         for (size_t i = 0; i < qkv.size(); ++i) forward(i);
-        measure("attention_bwd", qkv.size(), 2.5 * flops, 2 * bytes, {{"table", [&](size_t i) {
-                                                                         k.attention_bwd(ctx_, {part(qkv[i], 0),
-                                                                                                part(qkv[i], 1),
-                                                                                                part(qkv[i], 2),
-                                                                                                out[i],
-                                                                                                lse[i],
-                                                                                                d_out,
-                                                                                                {},
-                                                                                                0.125f,
-                                                                                                part(d_qkv[i], 0),
-                                                                                                part(d_qkv[i], 1),
-                                                                                                part(d_qkv[i], 2)});
-                                                                       }}});
+        const auto backward = [&](size_t i) {
+          k.attention_bwd(ctx_, {part(qkv[i], 0),
+                                 part(qkv[i], 1),
+                                 part(qkv[i], 2),
+                                 out[i],
+                                 lse[i],
+                                 d_out,
+                                 {},
+                                 {0.125f, 0, {}},
+                                 {},
+                                 part(d_qkv[i], 0),
+                                 part(d_qkv[i], 1),
+                                 part(d_qkv[i], 2)});
+        };
+        measure("attention_bwd", qkv.size(), 2.5 * flops, 2 * bytes, {{"table", backward}});
       }
     }
     if (wanted("rope")) {
@@ -283,7 +286,7 @@ class Bench {
       const Sets keys = noise({1, S, H, D}, size(2 * S * C)), values = noise({1, S, H, D}, size(2 * S * C));
       const Tensor q = noise({1, 1, H, D}, kRotated)[0], y = noise({1, 1, H, D}, kRotated)[0];
       measure("attention_decode", keys.size(), size(2 * S * C), [&](size_t i) {
-        k.attention_fwd(ctx_, {q, keys[i], values[i], {}, 0.125f, y, {}});
+        k.attention_fwd(ctx_, {q, keys[i], values[i], {}, {0.125f, 0, {}}, {}, y, {}, {}});
       });
     }
   }
@@ -307,9 +310,9 @@ class Bench {
     if (!wanted("cross_entropy_rows")) return;
     constexpr int64_t kRows = 256;
     const Sets logits = noise({kRows, V}, DType::f32, kRows * V * 4);
-    const Tensor targets = ids(kRows, V), loss = vector(kRows), lse = vector(kRows);
+    const Tensor targets = ids(kRows, V), loss = vector(kRows);
     measure("cross_entropy_rows", logits.size(), 2 * kRows * V * 4, [&](size_t i) {
-      ctx_.kernels->cross_entropy_rows(ctx_, {logits[i], targets, 1.0f, true, loss, lse});
+      ctx_.kernels->cross_entropy_rows(ctx_, {logits[i], targets, 1.0f, true, 0, 0, loss, {}});
     });
   }
 
@@ -326,7 +329,13 @@ class Bench {
       ExecContext ctx = ctx_;
       ctx.step = &state;
       measure("adamw", 1, kGroup * (narrow ? 30 : 28), [&](size_t) {
-        k.adamw(ctx, {master, weight ? weight.view() : View(), gradient, m, v});
+        AdamwArgs args;
+        args.master = master;
+        if (weight) args.weight = weight;
+        args.gradient = gradient;
+        args.m = m;
+        args.v = v;
+        k.adamw(ctx, args);
       });
     }
     if (wanted("sum_squares")) {
