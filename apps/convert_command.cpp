@@ -122,7 +122,7 @@ void add_convert_command(Command& program) {
   std::vector<std::string> names;
   for (const Family* family : families()) names.push_back(family->name);
   c.add_option("--family", o->family, "form to write (default: the one it was read as)").one_of(names);
-  add_bytes(c, "--shard-size", o->shard_bytes, "most bytes of tensors in one file: 5GB");
+  add_bytes(c, "--shard-size", o->shard_bytes, "most bytes of tensors in one file: 5GB", 1);
   c.add_flag("--force", o->force, "replace --to");
 }
 
