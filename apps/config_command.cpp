@@ -43,25 +43,61 @@ int show(const ShowOptions& options, const CommonFlags& flags) {
   return 0;
 }
 
-int explain(const std::string& key, bool json) {
+// "optimizer.lr" belongs to "optimizer", "steps" to the run itself.
+std::string part_of(const std::string& name) {
+  const size_t dot = name.find('.');
+  return dot == std::string::npos ? "" : name.substr(0, dot);
+}
+
+// docs/configuration.md: a table for each part.
+std::string markdown(const std::vector<FieldInfo>& fields) {
+  std::string text =
+      "# Every setting of training\n\nAs `loam config explain --markdown` prints it. A configuration is JSON with any "
+      "of "
+      "these, nested at the dots; `--set optimizer.lr=1e-3` changes one. The settings of the model are `model.*` and "
+      "go "
+      "with its weights.\n";
+  std::string part = "none yet";
+  const auto escaped = [](std::string cell) {
+    for (size_t at = cell.find('|'); at != std::string::npos; at = cell.find('|', at + 2)) cell.insert(at, "\\");
+    return cell;
+  };
+  for (const FieldInfo& field : fields) {
+    if (const std::string here = part_of(field.name); here != part) {
+      part = here;
+      text += fmt::format("\n## {}\n\n| setting | values | default | meaning |\n|---|---|---|---|\n",
+                          part.empty() ? "The run" : part);
+    }
+    text += fmt::format("| `{}` | {} | `{}` | {} |\n", field.name, escaped(field.type), field.value.dump(),
+                        escaped(field.help));
+  }
+  return text;
+}
+
+int explain(const std::string& key, bool as_markdown, bool json) {
   std::vector<std::string> names;
-  Json list = Json::array();
+  std::vector<FieldInfo> found;
   for (const FieldInfo& field : config_fields(TrainConfig{})) {
     names.push_back(field.name);
     // A key names a setting, or all settings of a part: "optimizer".
-    if (!key.empty() && field.name != key && !field.name.starts_with(key + ".")) continue;
-    Json entry;
-    entry["name"] = field.name;
-    entry["type"] = field.type;
-    entry["default"] = field.value;
-    entry["help"] = field.help;
-    list.push_back(entry);
-    if (!json)
-      print(fmt::format("{} ({}, default {})\n    {}", field.name, field.type, field.value.dump(), field.help));
+    if (key.empty() || field.name == key || field.name.starts_with(key + ".")) found.push_back(field);
   }
-  if (list.as_array().empty()) {
+  if (found.empty()) {
     const std::string near = nearest_name(key, names);
     throw UsageError("there is no setting " + key + (near.empty() ? "" : "; did you mean " + near + "?"));
+  }
+  if (as_markdown) {
+    std::string text = markdown(found);
+    text.pop_back();  // print() ends the line
+    print(text);
+    return 0;
+  }
+  Json list = Json::array();
+  for (const FieldInfo& field : found) {
+    list.push_back(
+        Json(Json::Object{{"name", field.name}, {"type", field.type}, {"default", field.value}, {"help", field.help}}));
+    if (!json)
+      print(fmt::format("{} ({}, default {})\n    {}", field.name, field.type, field.value.dump(), field.help));
   }
   if (json) print(list.dump());
   return 0;
@@ -81,9 +117,12 @@ void add_config_commands(Command& program) {
   show_command.add_option("--set", options->settings, "change a setting: key.sub=value");
 
   auto key = std::make_shared<std::string>();
-  Command explain_command = group.add_command("explain", "Say what a setting means", "loam config explain optimizer.lr",
-                                              [key](const CommonFlags& flags) { return explain(*key, flags.json); });
+  auto as_markdown = std::make_shared<bool>(false);
+  Command explain_command = group.add_command(
+      "explain", "Say what a setting means", "loam config explain optimizer.lr",
+      [key, as_markdown](const CommonFlags& flags) { return explain(*key, *as_markdown, flags.json); });
   explain_command.add_option("KEY", *key, "a setting or a part of them (default: all)");
+  explain_command.add_flag("--markdown", *as_markdown, "as tables in Markdown: docs/configuration.md");
 }
 
 }  // namespace loam

@@ -11,9 +11,8 @@ namespace {
 
 // A setting may change what no file of the MODEL says, such as dropout.
 void check_model_settings(const TrainConfig& before, const TrainConfig& after, const Path& model) {
-  const Family& family = *read_model_config(model).family;
   const ModelConfig kept = derive(before.model), changed = derive(after.model);
-  if (family.fits(changed) && family.write(changed) == family.write(kept)) return;
+  if (computes_the_same(kept, changed)) return;
   std::string list;
   for (const std::string& line : config_diff(config_to_json(kept), config_to_json(changed))) {
     list += (list.empty() ? "model." : "; model.") + line;

@@ -18,8 +18,6 @@ std::string known_names() {
   return names;
 }
 
-// What a configuration file need not say: how weights began, what training drops, and the order of rotated rows, which
-// is changed where it must be.
 ModelConfig computed(ModelConfig c) {
   const ModelConfig defaults;
   c.dropout = c.attention_dropout = 0;
@@ -28,8 +26,6 @@ ModelConfig computed(ModelConfig c) {
   c.embedding_init_std = defaults.embedding_init_std;
   c.scaled_residual_init = defaults.scaled_residual_init;
   c.zero_init_residual = c.zero_init_head = false;
-  c.rope_pairs = defaults.rope_pairs;
-  c.head = defaults.head;
   if (mup_width(c) == 1) c.mup_base_dim = 0;
   return c;
 }
@@ -44,13 +40,18 @@ const Family& family_named(const std::string& model_type) {
        known_names());
 }
 
+bool computes_the_same(const ModelConfig& a, const ModelConfig& b) {
+  return config_to_json(computed(a)) == config_to_json(computed(b));
+}
+
 bool can_hold(const Family& family, const ModelConfig& config) {
   if (config.head == HeadKind::scalar && config.head_bias && &family != &kLoamFamily) return false;
   try {
-    const ModelConfig read = derive(family.read(family.write(config)));
-    ModelConfig wanted = computed(config);
-    if (config.head == HeadKind::scalar) wanted.tied_embeddings = read.tied_embeddings;
-    return config_to_json(computed(read)) == config_to_json(wanted);
+    ModelConfig read = derive(family.read(family.write(config)));
+    read.rope_pairs = config.rope_pairs;
+    read.head = config.head;  // said by the architecture's name
+    if (config.head == HeadKind::scalar) read.tied_embeddings = config.tied_embeddings;
+    return computes_the_same(read, config);
   } catch (const Error&) {
     return false;
   }

@@ -42,8 +42,12 @@ struct Family {
 const std::vector<const Family*>& families();
 const Family& family_named(const std::string& model_type);  // Error{kNotFound} that lists the known ones
 
-// Can a derived configuration be written as this family? If reading what was written gives the same model; settings of
-// training and initialisation do not count.
+// Do two derived configurations, with equal weights, compute the same? They may differ in how weights begin and in what
+// training drops.
+bool computes_the_same(const ModelConfig& a, const ModelConfig& b);
+
+// Can a derived configuration be written as this family? If what was written, read again, computes the same, but for
+// the order of rotated rows, which is changed where it must be.
 bool can_hold(const Family& family, const ModelConfig& config);
 const Family& family_for(const ModelConfig& config);  // the first that can; loam's own form holds every one
 
