@@ -83,7 +83,7 @@ inline Batch one_row(Arena& arena, const std::vector<int32_t>& ids) {
 }
 
 // Forward and backward; gradients land in the model's store. Returns the mean loss.
-inline float train_pass(const ExecContext& exec, const Model& model, const Batch& batch) {
+inline float train_pass(const ExecContext& exec, const Model& model, const Batch& batch, float z_loss = 0) {
   Tape tape;
   const Context ctx(exec, &tape);
   FullSequence sequence(batch.positions, batch.first_key);
@@ -92,7 +92,7 @@ inline float train_pass(const ExecContext& exec, const Model& model, const Batch
   model.weights->clear_gradients();
   const Var hidden = model.transformer->hidden(ctx, batch.ids, sequence);
   const auto loss =
-      ops::cross_entropy(ctx, hidden, model.transformer->head(), batch.targets, 1 / static_cast<float>(count));
+      ops::cross_entropy(ctx, hidden, model.transformer->head(), batch.targets, 1 / static_cast<float>(count), z_loss);
   tape.backward(ctx, loss.loss);
   model.weights->finish_gradients(exec);
   return loss.loss.value.data<float>()[0];
