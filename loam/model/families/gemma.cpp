@@ -33,9 +33,9 @@ ModelConfig read_common(const Json& json, Settings& s) {
 Json write_common(const ModelConfig& c) {
   Json json = write_llama_like(c, kActivation);
   const double scale = c.attention_scale > 0 ? c.attention_scale : 1 / std::sqrt(static_cast<double>(c.head_dim));
-  // The whole number that it most likely was, so that it survives the way through its root.
-  const double scalar = 1 / (scale * scale), whole = std::round(scalar);
-  json["query_pre_attn_scalar"] = 1 / std::sqrt(whole) == scale ? whole : scalar;
+  const double scalar = std::round(1 / (scale * scale));  // transformers takes nothing but a whole number
+  if (!(scalar >= 1 && scalar < 1e6)) fail(ErrorCode::kInvalidArgument, "an attention scale of {}", scale);
+  json["query_pre_attn_scalar"] = static_cast<int64_t>(scalar);
   json["attention_bias"] = c.attention_bias;
   json["sliding_window"] = c.window > 0 ? Json(c.window) : Json();
   json["layer_types"] = layer_types(c);
