@@ -48,6 +48,28 @@ class Usage(ProgramTest):
         self.assertEqual(difference, "", f"\n{difference}\nScripts rely on these names. If the change is meant: "
                                          "loam --list-flags > tests/e2e/flags.txt")
 
+    def test_training_begins_in_one_way(self):
+        self.prepare()
+        checkpoint, other, third = self.root / "run" / "checkpoints" / "step-00000001", self.root / "other", self.root / "third"
+        train = ["train", "--threads", "1", "--data", self.data, "--out", other]
+        self.fails(2, *train, "--branch", checkpoint, "--init-from", self.model, says=["--branch", "--init-from"])
+        self.fails(2, *train, "--branch", checkpoint, "--config", "tiny", says=["--branch", "--config"])
+        self.fails(2, *train, "--branch", checkpoint, "--resume", checkpoint, says=["--resume CHECKPOINT", "--branch"])
+        self.fails(2, *train, "--init-from", self.model, "--resume", checkpoint, says=["--resume CHECKPOINT", "--init-from"])
+        self.fails(2, *train, "--init-from", self.model, "--set", "model.dim=24", says=["contradict", "model.dim", "24"])
+        self.fails(2, *train, "--branch", checkpoint, "--steps", "1", says=["--branch", "steps (1) is not beyond"])
+        self.fails(1, *train, "--branch", checkpoint, "--steps", "3", "--lr", "0.5", says=["optimizer.lr", "--allow-changed-config"])
+        groups = '[{"match":"embeding"}]'
+        self.fails(1, *train, "--init-from", self.model, "--set", f"optimizer.groups={groups}", says=["embeding", "embedding"])
+        self.assertFalse(other.exists())
+        decay = ["--set", "optimizer.schedule=wsd", "--set", "optimizer.decay_steps=2"]
+        for _ in range(2):  # the second call finds nothing left to do
+            self.assertEqual(self.json_of(*train, "--branch", checkpoint, *decay)["steps"], 3)
+        report = self.json_of("train", "--threads", "1", "--data", self.data, "--out", third, "--init-from", self.model, "--steps", "2", "--batch", "2",
+                              "--set", "optimizer.kind=muon", "--set", 'optimizer.groups=[{"match":"embedding","lr_scale":0.1}]')
+        self.assertEqual(report["steps"], 2)
+        self.assertEqual(json.loads((third / "model" / "config.json").read_text()), json.loads((self.model / "config.json").read_text()))
+
     def test_every_command_has_help_with_an_example(self):
         lines = [line.split() for line in self.succeeds("--list-flags").decode().splitlines()]
         commands = {tuple(words[:-1]) for words in lines if words[-1] == "--json"}
@@ -433,6 +455,14 @@ class Usage(ProgramTest):
         done = subprocess.run([PROGRAM, "config", "explain"], stdout=writing, stderr=subprocess.PIPE, check=False)
         os.close(writing)
         self.assertEqual((done.returncode, done.stderr), (-13, b""))  # as other programs do: SIGPIPE
+
+    def test_every_setting_is_documented_as_it_is(self):
+        documented = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text()
+        self.assertEqual(self.succeeds("config", "explain", "--markdown"), documented, "loam config explain --markdown")
+        for field in json.loads(self.succeeds("config", "explain", "--json")):
+            self.assertTrue(field["help"], field["name"])
+            one = json.loads(self.succeeds("config", "explain", field["name"], "--json"))
+            self.assertEqual([entry["name"] for entry in one], [field["name"]])
 
     def test_names_in_any_script(self):
         self.corpus.rename(self.root / "корпус 本.jsonl")
