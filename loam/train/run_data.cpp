@@ -11,6 +11,7 @@ namespace {
 
 constexpr int64_t kVerifiedTokens = int64_t{1} << 28;  // larger sets are checked as they are read
 constexpr double kManyEpochs = 4;
+constexpr double kMuchPadding = 0.1;
 
 std::shared_ptr<const TokenSet> open_set(const Path& directory) {
   auto set = std::make_shared<TokenSet>(directory);
@@ -148,6 +149,12 @@ double padding_share(const TrainConfig& config, const Mixture& mixture) {
 std::vector<std::string> data_warnings(const TrainConfig& config, const Mixture& mixture) {
   std::vector<std::string> warnings;
   if (config.overfit_one_batch) return warnings;
+  if (const double padding = padding_share(config, mixture); padding > kMuchPadding) {
+    warnings.push_back(
+        fmt::format("best-fit packing leaves {:.0f} % of the rows empty: longer rows (data.length) leave "
+                    "less, and packing \"stream\" nothing",
+                    100 * padding));
+  }
   const std::vector<double> epochs = epochs_of(config, mixture);
   for (int64_t k = 0; k < mixture.size(); ++k) {
     const double times = epochs[static_cast<size_t>(k)];

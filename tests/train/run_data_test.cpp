@@ -281,6 +281,21 @@ TEST_F(DataTest, ManyEpochsAreSaid) {
   EXPECT_TRUE(data_warnings(derive(config_), make_mixture(derive(config_), data)).empty());
 }
 
+// Documents of 9 tokens in rows of 16 leave 7 of each.
+TEST_F(DataTest, MuchPaddingIsSaid) {
+  testing::write_set(directory_ / "nines/train", std::vector(50, testing::make_document(9, 1)));
+  config_.data.sources.clear();
+  config_.data.path = path("nines");
+  config_.data.packing = Packing::best_fit;
+  config_.steps = 10;
+  const TrainConfig whole = derive(config_);
+  const Mixture mixture = make_mixture(whole, open_run_data(whole.data));
+  EXPECT_DOUBLE_EQ(padding_share(whole, mixture), 7 / 16.0);
+  const std::vector<std::string> said = data_warnings(whole, mixture);
+  ASSERT_EQ(said.size(), 1u);
+  EXPECT_TRUE(said[0].starts_with("best-fit packing leaves 44 % of the rows empty")) << said[0];
+}
+
 // Documents of length T, 1, T + 1 and others in best-fit rows: what is changed in one reaches no other.
 TEST_F(DataTest, NothingOfANeighbourReachesAPackedDocument) {
   constexpr int64_t T = 16;
