@@ -119,6 +119,8 @@ void print(const std::string& text);
 
 // "0.1.0 (1a2b3c4)": release and git commit.
 std::string program_version();
+// "1a2b3c4d5e6f", with "-dirty" behind it where files were changed; "unknown" outside a repository.
+std::string program_commit();
 // A recipe by name ("quickstart") or a configuration file by path. Error{kNotFound} that lists the recipes.
 Path find_recipe(const std::string& name);
 // Name and path of every recipe, sorted.

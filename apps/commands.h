@@ -11,6 +11,8 @@ void add_convert_command(Command& program);
 void add_data_commands(Command& program);
 void add_generate_command(Command& program);
 void add_inspect_command(Command& program);
+void add_plot_command(Command& program);
+void add_runs_commands(Command& program);
 void add_score_command(Command& program);
 void add_tokenizer_commands(Command& program);
 void add_train_command(Command& program);

@@ -15,6 +15,8 @@ void add_commands(Command& program) {
   add_tokenizer_commands(program);
   add_data_commands(program);
   add_train_command(program);
+  add_runs_commands(program);
+  add_plot_command(program);
   add_generate_command(program);
   add_score_command(program);
   add_convert_command(program);

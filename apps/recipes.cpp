@@ -21,6 +21,7 @@ Path recipe_directory() {
 
 }  // namespace
 
+std::string program_commit() { return LOAM_COMMIT; }
 std::string program_version() { return LOAM_VERSION " (" LOAM_COMMIT ")"; }
 
 std::vector<std::pair<std::string, Path>> recipes() {

@@ -4,6 +4,7 @@
 #include "apps/commands.h"
 #include "apps/options.h"
 #include "apps/train_plan.h"
+#include "apps/train_start.h"
 #include "loam/base/log.h"
 #include "loam/base/progress.h"
 #include "loam/data/token_shard.h"
@@ -16,13 +17,13 @@ namespace loam {
 namespace {
 
 struct TrainOptions {
-  std::string config, data, out, resume = "auto";
+  std::string config, data, out, resume = "auto", branch, init_from;
   std::vector<std::string> settings;
   // The commonest settings as flags.
   std::vector<std::pair<std::string, std::optional<std::string>>> shortcuts = {
-      {"steps", {}},      {"batch", {}},        {"micro_batch", {}},   {"optimizer.lr", {}},
-      {"dtype", {}},      {"numerics", {}},     {"log_every", {}},     {"val_every", {}},
-      {"save_every", {}}, {"sample_every", {}}, {"sample_prompt", {}},
+      {"steps", {}},         {"batch", {}},     {"micro_batch", {}}, {"optimizer.lr", {}}, {"dtype", {}},
+      {"numerics", {}},      {"log_every", {}}, {"val_every", {}},   {"save_every", {}},   {"sample_every", {}},
+      {"sample_prompt", {}}, {"keep_last", {}}, {"keep_every", {}},
   };
   bool overfit = false, dry_run = false, force = false, allow_changed_config = false;
 };
@@ -33,12 +34,12 @@ std::string flag_of(const std::string& setting) {
   return flag;
 }
 
-TrainConfig read_config(const TrainOptions& o, const CommonFlags& flags) {
+TrainConfig read_config(const TrainOptions& o, const CommonFlags& flags, const RunOptions& options) {
   std::vector<TypedSetting> settings = typed_settings(o.settings);
   for (const auto& [name, value] : o.shortcuts) {
     if (value) settings.push_back({name + "=" + *value, flag_of(name) + " " + *value});
   }
-  TrainConfig config = read_train_config(o.config, settings);
+  TrainConfig config = read_start_config(o.config, settings, options);
   if (!o.data.empty()) config.data.path = o.data;
   if (flags.seed) config.seed = *flags.seed;
   if (o.overfit) config.overfit_one_batch = true;
@@ -47,7 +48,7 @@ TrainConfig read_config(const TrainOptions& o, const CommonFlags& flags) {
 
 // Text from the model as it stands, drawn with the same random numbers each time.
 std::function<std::string(const Model&)> make_sampler(const ExecContext& ctx, const TrainConfig& config) {
-  const Path tokens = Path(config.data.path) / "train", file = Path(config.data.path) / "tokenizer.json";
+  const Path data = first_data_path(config.data), tokens = data / "train", file = data / "tokenizer.json";
   if (!std::filesystem::exists(file)) {
     if (std::filesystem::exists(tokens))
       log_warn("{} is not there: no samples, and a model directory without a tokenizer", file.string());
@@ -69,38 +70,72 @@ std::function<std::string(const Model&)> make_sampler(const ExecContext& ctx, co
   };
 }
 
-int train(const TrainOptions& o, const CommonFlags& flags) {
-  const ExecResources resources = make_exec_resources(Device{}, flags.threads);
-  const ExecContext& ctx = resources.context;
-  const TrainConfig config = read_config(o, flags);
-  if (!o.dry_run && o.out.empty()) throw UsageError("--out is required");
-  if (o.force && o.resume == "auto") throw UsageError("--force needs --resume never or a checkpoint");
-  if (!o.dry_run && config.data.path.empty()) throw UsageError("--data is required");
+// Gives the text of batches that went wrong, with the tokenizer beside the data; none if that cannot be read.
+std::function<std::string(std::span<const int32_t>)> make_decoder(const Path& data) {
+  auto tokenizer = std::make_shared<std::optional<Tokenizer>>();
+  return [data, tokenizer](std::span<const int32_t> ids) -> std::string {
+    try {
+      if (!*tokenizer) tokenizer->emplace(load_tokenizer(data / "tokenizer.json"));
+      return (*tokenizer)->decode(ids);
+    } catch (const Error&) {
+      return "";
+    }
+  };
+}
 
+RunOptions run_options(const TrainOptions& o, const CommonFlags& flags) {
+  if (!o.branch.empty() && !o.init_from.empty()) throw UsageError("--branch and --init-from exclude each other");
+  if (!o.branch.empty() && !o.config.empty())
+    throw UsageError("--branch takes the configuration of its checkpoint, which --set changes: no --config");
   RunOptions options;
   options.out = o.out;
   if (o.resume == "never") {
     options.resume = RunOptions::Resume::never;
   } else if (o.resume != "auto") {
+    if (!o.branch.empty() || !o.init_from.empty())
+      throw UsageError("--resume CHECKPOINT goes on with a run, --branch and --init-from begin one");
     options.resume_from = o.resume;
   }
+  if (!o.branch.empty()) options.branch = o.branch;
+  if (!o.init_from.empty()) options.init_from = o.init_from;
   options.allow_changed_config = o.allow_changed_config;
   options.force = o.force;
   options.version = program_version();
+  options.commit = program_commit();
   options.command_line = flags.command_line;
-  if (!config.data.path.empty()) options.sample = make_sampler(ctx, config);
+  return options;
+}
+
+int train(const TrainOptions& o, const CommonFlags& flags) {
+  const ExecResources resources = make_exec_resources(Device{}, flags.threads);
+  const ExecContext& ctx = resources.context;
+  RunOptions options = run_options(o, flags);
+  const TrainConfig config = read_config(o, flags, options);
+  if (!o.dry_run && o.out.empty()) throw UsageError("--out is required");
+  if (o.force && o.resume == "auto") throw UsageError("--force needs --resume never or a checkpoint");
+  if (!o.dry_run && first_data_path(config.data).empty()) throw UsageError("--data is required");
+
+  if (options.init_from) warn_of_other_tokenizer(*options.init_from, first_data_path(config.data));
+  if (!first_data_path(config.data).empty()) options.sample = make_sampler(ctx, config);
+  options.decode = make_decoder(first_data_path(config.data));
   if (o.dry_run) return print_run_plan(ctx, config, options, flags.json);
   const RunSummary summary = run_training(ctx, config, options);
 
   if (flags.json) {
-    print(Json(Json::Object{{"steps", summary.steps},
-                            {"loss", summary.final_loss},
-                            {"val_loss", summary.final_val_loss},
-                            {"tokens_per_second", summary.tokens_per_second},
-                            {"seconds", summary.seconds},
-                            {"interrupted", summary.interrupted},
-                            {"model", (options.out / "model").string()}})
-              .dump());
+    Json report = Json::Object{{"run", summary.id},
+                               {"steps", summary.steps},
+                               {"loss", summary.final_loss},
+                               {"val_loss", summary.final_val_loss},
+                               {"tokens_per_second", summary.tokens_per_second},
+                               {"seconds", summary.seconds},
+                               {"interrupted", summary.interrupted},
+                               {"model", (options.out / "model").string()}};
+    for (const auto& [set, result] : summary.validations) {
+      report["val"][set] = Json::Object{{"loss", result.loss}, {"bits_per_byte", result.bits_per_byte}};
+    }
+    const Json costs = to_json(summary.cost);
+    for (const auto& [key, value] : costs.as_object()) report[key] = value;
+    print(report.dump());
   } else {
     log_info("{} after {} steps, {}; the model is in {}", summary.interrupted ? "stopped" : "done", summary.steps,
              format_duration(summary.seconds), (options.out / "model").string());
@@ -121,6 +156,9 @@ void add_train_command(Command& program) {
   command.add_option("--data", o->data, "directory made by `loam data tokenize`");
   command.add_option("--out", o->out, "directory of the run: checkpoints, metrics, pictures, model");
   command.add_option("--resume", o->resume, "auto (the newest checkpoint in --out), never, or a checkpoint");
+  command.add_option("--branch", o->branch,
+                     "begin with the state of another run's checkpoint, and let the rate of wsd decay from there");
+  command.add_option("--init-from", o->init_from, "begin with the weights and the configuration of a MODEL directory");
   for (auto& [setting, value] : o->shortcuts) {
     command.add_option(flag_of(setting), value, "short for --set " + setting + "=...");
   }

@@ -1,45 +1,70 @@
 #include "apps/train_plan.h"
 
 #include "apps/command.h"
+#include "loam/base/log.h"
 #include "loam/base/progress.h"
+#include "loam/train/run_data.h"
 #include "loam/train/run_directory.h"
 
 namespace loam {
+namespace {
+
+// Of several sources.
+std::vector<std::pair<std::string, double>> epochs_by_source(const TrainConfig& config,
+                                                             const std::optional<Mixture>& mixture) {
+  std::vector<std::pair<std::string, double>> sources;
+  if (!mixture || mixture->size() == 1) return sources;
+  for (const double epochs : epochs_of(config, *mixture)) {
+    sources.emplace_back(mixture->name(static_cast<int64_t>(sources.size())), epochs);
+  }
+  return sources;
+}
+
+}  // namespace
 
 int print_run_plan(const ExecContext& ctx, const TrainConfig& given, const RunOptions& options, bool as_json) {
-  if (given.data.path.empty() && given.model.vocab_size == 0)
+  const bool has_data = !first_data_path(given.data).empty();
+  if (!has_data && given.model.vocab_size == 0)
     throw UsageError("--dry-run needs --data, or model.vocab_size in the configuration");
   TokenSetInfo data;
   TrainConfig config;
   std::optional<RunLock> lock;  // as the run: it shows whether the directory can be made and is free
   if (!options.out.empty()) lock.emplace(options.out);
-  if (given.data.path.empty()) {
+  std::optional<Mixture> mixture;
+  if (!has_data) {
     config = check_config(given, data);
   } else {
     const RunStart start = check_run(given, options);
     config = start.config;
-    data = start.train->info();
+    data = start.data.train[0].set->info();
+    data.tokens = 0;
+    for (const NamedSet& source : start.data.train) data.tokens += source.set->tokens();
+    mixture.emplace(make_mixture(config, start.data));
+    for (const std::string& warning : data_warnings(config, *mixture)) log_warn("{}", warning);
     if (start.checkpoint)
-      Trainer::check_checkpoint(*start.checkpoint, config, *start.train, start.val.get(), options.allow_changed_config);
+      Trainer::check_checkpoint(*start.checkpoint, config, start.data, options.allow_changed_config, start.branches);
   }
   lock.reset();
-  const RunPlan plan = Trainer::plan(config, data.tokens);
+  RunPlan plan = Trainer::plan(config, data.tokens);
+  plan.memory = predict_memory(ctx, config);
   // What the rest of a step leaves of the matrix product's rate.
   constexpr double kShareOfPeak = 0.6;
   const double rate = measure_matmul_rate(ctx, config.dtype) * kShareOfPeak;
   const double seconds = plan.flops_per_step * static_cast<double>(config.steps) / rate;
+  const std::vector<std::pair<std::string, double>> sources = epochs_by_source(config, mixture);
   if (as_json) {
     print(Json(Json::Object{{"parameters", plan.parameters},
                             {"non_embedding_parameters", plan.non_embedding_parameters},
-                            {"weight_bytes", plan.weight_bytes},
-                            {"gradient_bytes", plan.gradient_bytes},
-                            {"moment_bytes", plan.moment_bytes},
-                            {"activation_bytes", plan.activation_bytes},
+                            {"weight_bytes", plan.memory.weights},
+                            {"gradient_bytes", plan.memory.gradients},
+                            {"moment_bytes", plan.memory.moments},
+                            {"activation_bytes", plan.memory.activations},
                             {"available_bytes", plan.available_bytes ? Json(*plan.available_bytes) : Json()},
                             {"fits", plan.available_bytes ? Json(plan.fits()) : Json()},
                             {"tokens_per_step", plan.tokens_per_step},
                             {"tokens", plan.tokens},
                             {"epochs", plan.epochs},
+                            {"epochs_by_source", Json(Json::Object(sources.begin(), sources.end()))},
                             {"flops_per_step", plan.flops_per_step},
                             {"estimated_seconds", seconds}})
               .dump());
@@ -49,8 +74,8 @@ int print_run_plan(const ExecContext& ctx, const TrainConfig& given, const RunOp
   const auto count = [](double n) { return format_count(n); };
   print(fmt::format("parameters   {} ({} without embeddings)", plan.parameters, plan.non_embedding_parameters));
   print(fmt::format("memory       {} weights + {} gradients + {} optimizer + {} activations = {}",
-                    bytes(plan.weight_bytes), bytes(plan.gradient_bytes), bytes(plan.moment_bytes),
-                    bytes(plan.activation_bytes), bytes(plan.total_bytes())));
+                    bytes(plan.memory.weights), bytes(plan.memory.gradients), bytes(plan.memory.moments),
+                    bytes(plan.memory.activations), bytes(plan.memory.total())));
   print(fmt::format("available    {}: {}", plan.available_bytes ? bytes(*plan.available_bytes) : "unknown",
                     !plan.available_bytes ? "it may not fit"
                     : plan.fits()         ? "fits"
@@ -60,6 +85,7 @@ int print_run_plan(const ExecContext& ctx, const TrainConfig& given, const RunOp
   if (data.tokens > 0) {
     print(fmt::format("epochs       {:.2f} of {} tokens", plan.epochs, count(static_cast<double>(data.tokens))));
   }
+  for (const auto& [name, epochs] : sources) print(fmt::format("             {:.2f} of {}", epochs, name));
   print(fmt::format("compute      {}FLOP a step, {}FLOP in all", count(plan.flops_per_step) + " ",
                     count(plan.flops_per_step * static_cast<double>(config.steps)) + " "));
   print(fmt::format("time         about {}, at {:.0f} % of this machine's matrix product ({}FLOP/s)",

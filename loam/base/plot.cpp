@@ -73,11 +73,11 @@ std::string script_of(const Plot& plot, const Path& picture) {
   // Without a point gnuplot draws nothing at all, not even the axes.
   if (lines.empty()) lines = "set xrange [0.1:1]\nset yrange [0.1:1]\nplot NaN notitle";
   return fmt::format(
-      "set terminal pngcairo size 1000,600 noenhanced\nset output {}\nset title {}\nset xlabel {}\nset ylabel {}\n"
+      "set terminal {} size 1000,600 noenhanced\nset output {}\nset title {}\nset xlabel {}\nset ylabel {}\n"
       "set grid\nset key top right\n{}{}{}{}\n",
-      gnuplot_string(picture.string()), gnuplot_string(plot.title), gnuplot_string(plot.x_label),
-      gnuplot_string(plot.y_label), plot.log_x ? "set logscale x\n" : "", plot.log_y ? "set logscale y\n" : "", data,
-      lines);
+      picture.extension() == ".svg" ? "svg" : "pngcairo", gnuplot_string(picture.string()), gnuplot_string(plot.title),
+      gnuplot_string(plot.x_label), gnuplot_string(plot.y_label), plot.log_x ? "set logscale x\n" : "",
+      plot.log_y ? "set logscale y\n" : "", data, lines);
 }
 
 // Runs gnuplot on `script` without a shell; its messages go to `messages`. Returns its exit status, 127 if it could not
@@ -121,7 +121,8 @@ void write_plot(const Plot& plot, const Path& path) {
     fail(ErrorCode::kUnavailable, "{}: gnuplot is not installed (Debian: gnuplot-nox)", path.string());
   }
   const ScratchDirectory scratch;
-  const Path picture = scratch.path() / "plot.png", script = scratch.path() / "plot.gp";
+  const Path picture = scratch.path() / (path.extension() == ".svg" ? "plot.svg" : "plot.png");
+  const Path script = scratch.path() / "plot.gp";
   const Path messages = scratch.path() / "messages";
   write_file_atomic(script, script_of(plot, picture));
   const int status = run_gnuplot(script, messages);

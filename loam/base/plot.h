@@ -1,4 +1,4 @@
-// Line plots as PNG, drawn by gnuplot.
+// Line plots, drawn by gnuplot.
 #pragma once
 
 #include <string>
@@ -21,7 +21,8 @@ struct Plot {
 };
 
 bool gnuplot_available();
-// Writes the picture atomically. Error{kUnavailable} without gnuplot, {kIo} if it fails.
+// Writes the picture atomically: SVG for a name that ends in .svg, else PNG. Error{kUnavailable} without gnuplot, {kIo}
+// if it fails.
 void write_plot(const Plot& plot, const Path& path);
 
 }  // namespace loam

@@ -136,7 +136,7 @@ Condition condition_of(const Path& checkpoint) {
 CheckpointStore::CheckpointStore(Path directory) : directory_(std::move(directory)) {}
 
 Path CheckpointStore::save(int64_t step, const std::vector<CheckpointFile>& files, const Json& state,
-                           int64_t keep_last) {
+                           const KeepPolicy& keep) {
   LOAM_CHECK(step >= 0, "checkpoint: step {} is negative", step);
   clean();
   const Path path = directory_ / directory_name(step);
@@ -153,12 +153,12 @@ Path CheckpointStore::save(int64_t step, const std::vector<CheckpointFile>& file
       Json::Object{{"format", kFormat}, {"version", kVersion}, {"step", step}, {"files", std::move(manifest_files)}};
   write_file_atomic(building.path() / kManifest, manifest.dump(2) + "\n");
   building.commit();
-  prune(step, keep_last);
+  prune(step, keep);
   return path;
 }
 
-void CheckpointStore::prune(int64_t step, int64_t keep_last) const {
-  if (keep_last <= 0) return;
+void CheckpointStore::prune(int64_t step, const KeepPolicy& keep) const {
+  if (keep.last <= 0) return;
   auto checkpoints = list();
   std::reverse(checkpoints.begin(), checkpoints.end());
   std::vector<Path> doomed;  // newest first
@@ -167,11 +167,11 @@ void CheckpointStore::prune(int64_t step, int64_t keep_last) const {
     if (info.step > step) continue;
     const Condition condition = condition_of(info.path);
     if (condition == Condition::unknown) continue;
-    if (condition == Condition::complete && kept < keep_last) {
-      ++kept;
-    } else {
-      doomed.push_back(info.path);
-    }
+    const bool complete = condition == Condition::complete;
+    const bool named = std::count(keep.steps.begin(), keep.steps.end(), info.step) > 0 ||
+                       (keep.every > 0 && info.step % keep.every == 0);
+    if (!complete || (kept >= keep.last && !named)) doomed.push_back(info.path);
+    if (complete) ++kept;
   }
   // A kill in between leaves no gap in what stays.
   for (auto path = doomed.rbegin(); path != doomed.rend(); ++path) remove_checkpoint(*path);

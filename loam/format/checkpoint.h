@@ -35,17 +35,26 @@ struct VerifiedCheckpoint : CheckpointInfo {
   VerifiedCheckpoint(const Path& checkpoint);
 };
 
+// Which checkpoints stay when a new one is written: the newest `last`, those whose step is a multiple of `every`, and
+// those of `steps`.
+struct KeepPolicy {
+  int64_t last = 0;   // 0 or less: all
+  int64_t every = 0;  // 0: none for this reason
+  std::vector<int64_t> steps = {};
+};
+
 // Writes and finds the checkpoints of one run. One process at a time may write.
 class CheckpointStore {
  public:
   // `directory` is RUN/checkpoints; created when the first checkpoint is saved.
   explicit CheckpointStore(Path directory);
 
-  // Temp directory, fsync, rename; a checkpoint of the same step is replaced. Then removes what `keep_last` no longer
-  // keeps: of the complete checkpoints up to `step` the newest `keep_last` stay (0 or less: all); torn ones go, those
-  // of another version or that cannot be read stay and do not count, later steps are not looked at. The previous ones
-  // are untouched until the new one is complete. Error{kIo} (disk full) leaves the old state.
-  Path save(int64_t step, const std::vector<CheckpointFile>& files, const Json& state, int64_t keep_last);
+  // Temp directory, fsync, rename; a checkpoint of the same step is replaced. Then prune(). The previous ones are
+  // untouched until the new one is complete. Error{kIo} (disk full) leaves the old state.
+  Path save(int64_t step, const std::vector<CheckpointFile>& files, const Json& state, const KeepPolicy& keep);
+  // Of the checkpoints up to `step`, removes the complete ones that `keep` does not name, from the oldest on, and torn
+  // ones; those of another version or that cannot be read stay and do not count. Later steps are not looked at.
+  void prune(int64_t step, const KeepPolicy& keep) const;
 
   // All directories named step-N, complete or not, by ascending step.
   std::vector<CheckpointInfo> list() const;
@@ -56,7 +65,6 @@ class CheckpointStore {
   void clean() const;
 
  private:
-  void prune(int64_t step, int64_t keep_last) const;
   Path directory_;
 };
 

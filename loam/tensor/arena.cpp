@@ -39,16 +39,18 @@ int64_t round_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit
 
 // Memory at a multiple of the huge page size, so that the kernel can back it with huge pages from its first byte. Null
 // if there is none.
-std::byte* map_segment(int64_t bytes) {
+std::byte* map_segment(int64_t bytes, bool sparse) {
   const int64_t padded = bytes + kHugePage;
-  void* mapped = mmap(nullptr, static_cast<size_t>(padded), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  const int flags = MAP_PRIVATE | MAP_ANONYMOUS | (sparse ? MAP_NORESERVE : 0);
+  void* mapped = mmap(nullptr, static_cast<size_t>(padded), PROT_READ | PROT_WRITE, flags, -1, 0);
   if (mapped == MAP_FAILED) return nullptr;
   auto* begin = static_cast<std::byte*>(mapped);
   const int64_t head = round_up(static_cast<int64_t>(reinterpret_cast<uintptr_t>(begin)), kHugePage) -
                        static_cast<int64_t>(reinterpret_cast<uintptr_t>(begin));
   if (head > 0) munmap(begin, static_cast<size_t>(head));
   if (head < kHugePage) munmap(begin + head + bytes, static_cast<size_t>(kHugePage - head));
-  madvise(begin + head, static_cast<size_t>(bytes), MADV_HUGEPAGE);  // advice: a refusal costs only speed
+  // Advice: a refusal costs only speed.
+  madvise(begin + head, static_cast<size_t>(bytes), sparse ? MADV_NOHUGEPAGE : MADV_HUGEPAGE);
   return begin + head;
 }
 
@@ -126,7 +128,7 @@ struct Arena::State {
   // Adds a segment that holds at least `bytes`; false if the limit or the system forbids it.
   bool add_segment(int64_t bytes) {
     const int64_t size = round_up(std::max(bytes, std::min(options.segment_bytes, room())), kPage);
-    std::byte* begin = size <= room() ? map_segment(size) : nullptr;
+    std::byte* begin = size <= room() ? map_segment(size, options.sparse) : nullptr;
     if (!begin) return false;
     forbid(begin, size);
     segments[begin] = size;

@@ -32,6 +32,7 @@ class Arena : public std::enable_shared_from_this<Arena> {
     int64_t limit_bytes = 0;                    // 0: none
     int64_t guard_bytes =
         0;  // tests: a pattern after each block, checked on release, and NaN bits (0xFF) in each new block
+    bool sparse = false;  // hardly any of it will be touched: address space that the system need not have memory for
   };
   static std::shared_ptr<Arena> create(Device device, Options options);
   static std::shared_ptr<Arena> create(Device device) { return create(device, Options{}); }

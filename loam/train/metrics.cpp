@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <map>
 #include <set>
 
 #include "loam/base/error.h"
@@ -31,11 +32,26 @@ constexpr TaggedNumber kTagged[] = {
     {"val", "bits_per_byte", "val/bits_per_byte"},
 };
 
+// The validation set that a record is about; empty for none, and where there is only one without a name.
+std::string set_of(const Json& record) {
+  const Json* set = record.find("set");
+  return set && set->is_string() ? set->as_string() : "";
+}
+
 Scalars scalars_of(const Json& record) {
   Scalars scalars;
+  const std::string set = set_of(record);
   for (const TaggedNumber& t : kTagged) {
     const Json* number = record.at("kind").as_string() == t.kind ? record.find(t.member) : nullptr;
-    if (number && number->is_number()) scalars.emplace_back(t.tag, number->as_double());
+    if (!number || !number->is_number()) continue;
+    scalars.emplace_back(set.empty() ? t.tag : fmt::format("{}/{}/{}", t.kind, set, t.member), number->as_double());
+  }
+  if (record.at("kind").as_string() != "layers") return scalars;
+  for (const Json& layer : record.at("layers").as_array()) {
+    for (const auto& [member, value] : layer.as_object()) {
+      if (value.is_number())
+        scalars.emplace_back(fmt::format("{}/{}", member, layer.at("name").as_string()), value.as_double());
+    }
   }
   return scalars;
 }
@@ -47,19 +63,35 @@ struct MetricsLog::State {
   std::FILE* file = nullptr;
   std::unique_ptr<TensorboardWriter> tensorboard;
   std::set<std::pair<std::string, int64_t>> seen;  // kind and step of every record
-  PlotSeries train{"training", {}}, val{"validation", {}};
-  int64_t written = 0;  // records in the file
-  int64_t damaged = 0;  // lines that were none
+  PlotSeries train{"training", {}};
+  std::vector<std::pair<std::string, PlotSeries>> val;  // by set, in the order in which they came
+  int64_t written = 0;                                  // records in the file
+  int64_t damaged = 0;                                  // lines that were none
   std::string first_damage;
+  std::map<std::string, int64_t> counts;  // by kind
+
+  ~State() {
+    if (file) std::fclose(file);
+  }
 
   void remember(const Json& record) {
     const std::string& kind = record.at("kind").as_string();
     const int64_t step = record.at("step").as_int();
-    seen.emplace(kind, step);
+    const std::string set = set_of(record);
+    seen.emplace(set.empty() ? kind : kind + "/" + set, step);
+    ++counts[kind];
     const Json* loss = record.find("loss");
     if (!loss || !loss->is_number()) return;
     if (kind == "train") train.points.emplace_back(step, loss->as_double());
-    if (kind == "val") val.points.emplace_back(step, loss->as_double());
+    if (kind == "val") series_of(set).points.emplace_back(step, loss->as_double());
+  }
+
+  PlotSeries& series_of(const std::string& set) {
+    for (auto& [name, series] : val) {
+      if (name == set) return series;
+    }
+    val.push_back({set, {set.empty() ? "validation" : "validation, " + set, {}}});
+    return val.back().second;
   }
 
   // The records of an earlier life that stay, and in `kept` their lines. Fills `seen`, the series and `damage` from
@@ -132,8 +164,14 @@ MetricsLog::MetricsLog(const Path& run_directory, int64_t resume_step, int64_t e
   }
 }
 
-MetricsLog::~MetricsLog() {
-  if (state_->file) std::fclose(state_->file);
+MetricsLog::~MetricsLog() = default;
+MetricsLog& MetricsLog::operator=(MetricsLog&&) noexcept = default;
+
+void MetricsLog::drop_after(int64_t step) {
+  sync();
+  const Path directory = state_->directory;
+  state_.reset();
+  *this = MetricsLog(directory, step);
 }
 
 void MetricsLog::write(const Json& record) {
@@ -148,6 +186,16 @@ void MetricsLog::write(const Json& record) {
 }
 
 int64_t MetricsLog::size() const { return state_->written; }
+
+int64_t MetricsLog::count(const std::string& kind) const {
+  const auto found = state_->counts.find(kind);
+  return found == state_->counts.end() ? 0 : found->second;
+}
+
+const std::vector<std::pair<double, double>>& MetricsLog::validations() const {
+  static const std::vector<std::pair<double, double>> none;
+  return state_->val.empty() ? none : state_->val[0].second.points;
+}
 
 void MetricsLog::sync() {
   if (::fsync(::fileno(state_->file)) != 0) {
@@ -167,14 +215,14 @@ bool MetricsLog::has(const Path& run_directory, const std::string& kind, int64_t
 }
 
 void MetricsLog::plot() const {
-  if (state_->train.points.empty() && state_->val.points.empty()) return;
+  if (state_->train.points.empty() && state_->val.empty()) return;
   if (!gnuplot_available()) {
     static bool said = false;
     if (!std::exchange(said, true)) log_warn("gnuplot is not installed: loss.png is not drawn");
     return;
   }
   Plot plot{state_->directory.filename().string(), "step", "loss (nats a token)", {state_->train}};
-  if (!state_->val.points.empty()) plot.series.push_back(state_->val);
+  for (const auto& [set, series] : state_->val) plot.series.push_back(series);
   try {
     write_plot(plot, state_->directory / "loss.png");
   } catch (const Error& error) {

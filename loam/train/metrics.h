@@ -4,13 +4,16 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "loam/base/file.h"
 #include "loam/base/json.h"
 
 namespace loam {
 
-// One JSON object a line: {"kind": "start"|"train"|"val"|"sample"|"stopped", "step": ..., "time": seconds of training,
+// One JSON object a line: {"kind": "start"|"train"|"val"|"layers"|"sample"|"spike"|"rewind"|"stopped", "step": ...,
+// "time": seconds of training,
 // ...}; docs/formats.md lists the members of each kind. TensorBoard's events repeat the numbers of "train" and "val".
 //
 // Opening it drops, in both, what an earlier life of the run said of steps after `resume_step`, and a torn last line,
@@ -20,11 +23,17 @@ class MetricsLog {
  public:
   MetricsLog(const Path& run_directory, int64_t resume_step, int64_t expected = 0);
   ~MetricsLog();
+  MetricsLog& operator=(MetricsLog&&) noexcept;
   void write(const Json& record);
   int64_t size() const;  // records, those of earlier lives included
+  int64_t count(const std::string& kind) const;
+  // Step and loss of the validations, in order; of several sets those of the first.
+  const std::vector<std::pair<double, double>>& validations() const;
+  // Goes back: drops what was said of steps after `step`.
+  void drop_after(int64_t step);
   // Returns when what was written will survive a crash of the machine.
   void sync();
-  // Whether there is a record of this kind and step.
+  // Whether there is a record of this kind and step; "val/NAME" is that of the validation set NAME.
   bool has(const std::string& kind, int64_t step) const;
   // The same of a run that is not opened; writes nothing.
   static bool has(const Path& run_directory, const std::string& kind, int64_t step);

@@ -34,12 +34,6 @@ RunPlan Trainer::plan(const TrainConfig& config, int64_t train_tokens) {
   RunPlan plan;
   plan.parameters = parameter_count(config.model);
   plan.non_embedding_parameters = non_embedding_parameter_count(config.model);
-  // bf16 weights have an f32 master beside the moments.
-  const bool narrow = config.dtype == ComputeDtype::bf16;
-  plan.weight_bytes = plan.parameters * (narrow ? 2 : 4);
-  plan.gradient_bytes = plan.parameters * 4;
-  plan.moment_bytes = plan.parameters * (narrow ? 12 : 8);
-  plan.activation_bytes = activation_bytes(config);
   plan.tokens_per_step = config.batch * config.data.length;
   plan.tokens = plan.tokens_per_step * config.steps;
   plan.flops_per_step =

@@ -21,7 +21,7 @@ Path checkpoints_of(const RunOptions& options) { return options.out / "checkpoin
 
 bool is_output_of_run(const std::string& name) {
   return name == "config.json" || name == "checkpoints" || name == "metrics.jsonl" || name == "loss.png" ||
-         name == "model" || name.starts_with("events.out.tfevents.");
+         name == "model" || name == "run.json" || name == "dumps" || name.starts_with("events.out.tfevents.");
 }
 
 // What a kill while an output was written left beside it: ".model.tmp-..." and the like.
@@ -162,8 +162,12 @@ void RunLock::take() {
   for (;;) {
     fd_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (fd_ < 0) fail(ErrorCode::kIo, "{}: cannot create: {}", path_.string(), std::strerror(errno));
-    if (::flock(fd_, LOCK_EX | LOCK_NB) != 0) {
-      const int error = errno;
+    int error = ::flock(fd_, LOCK_EX | LOCK_NB) != 0 ? errno : 0;
+    for (int tries = 0; error == EWOULDBLOCK && tries < 5; ++tries) {  // who lists runs holds it for a moment
+      ::usleep(10'000);
+      error = ::flock(fd_, LOCK_EX | LOCK_NB) != 0 ? errno : 0;
+    }
+    if (error != 0) {
       if (error == EOPNOTSUPP || error == ENOSYS || error == ENOLCK) {
         return log_warn("{}: the file system has no locks: nothing keeps a second process from training there",
                         directory_.string());

@@ -1,5 +1,6 @@
 #include "loam/train/trainer.h"
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 #include <span>
@@ -8,14 +9,11 @@
 #include "loam/nn/sequence.h"
 #include "loam/ops/linear_log_prob.h"
 #include "loam/optim/schedule.h"
+#include "loam/train/run_data.h"
 #include "loam/train/trainer_state.h"
 
 namespace loam {
 namespace {
-
-LoaderOptions loader_options(const TrainConfig& config) {
-  return {config.data.length, config.data.mask_documents, config.data.shuffle, static_cast<uint64_t>(config.seed)};
-}
 
 Numerics numerics_of(NumericsLevel level) {
   switch (level) {
@@ -50,22 +48,10 @@ struct BatchTensors {
   }
 };
 
-double sum_of(const Tensor& losses) {
+double sum_of(std::span<const float> losses) {
   double sum = 0;
-  for (const float loss : losses.span<float>()) sum += static_cast<double>(loss);
+  for (const float loss : losses) sum += static_cast<double>(loss);
   return sum;
-}
-
-void check_vocabulary(const TrainConfig& config, const TokenSet& set, const char* name) {
-  LOAM_CHECK(set.info().vocab_size <= config.model.vocab_size,
-             "the {} data have token ids up to {}, but model.vocab_size is {}", name, set.info().vocab_size - 1,
-             config.model.vocab_size);
-}
-
-Loader checked_loader(const TrainConfig& config, const std::shared_ptr<const TokenSet>& train, const TokenSet* val) {
-  check_vocabulary(config, *train, "training");
-  if (val) check_vocabulary(config, *val, "validation");
-  return Loader(train, loader_options(config));
 }
 
 }  // namespace
@@ -75,55 +61,84 @@ TrainConfig config_for_data(TrainConfig config, const TokenSetInfo& data) {
   return derive(config);
 }
 
-Trainer::State::State(const ExecContext& context, TrainConfig c, std::shared_ptr<const TokenSet> train_set,
-                      std::shared_ptr<const TokenSet> val_set)
-    : ctx(context),
-      config(std::move(c)),
-      train(std::move(train_set)),
-      val(std::move(val_set)),
-      loader(checked_loader(config, train, val.get())) {
+Trainer::State::State(const ExecContext& context, TrainConfig c, TrainingData sets)
+    : ctx(context), config(std::move(c)), data(std::move(sets)), spikes(config.spikes) {
+  if (!data.train.empty()) {
+    check_run_data(config, data);
+    mixture.emplace(make_mixture(config, data));
+  }
   ctx.step = &step_state;
   ctx.seed = static_cast<uint64_t>(config.seed);
   ctx.numerics = numerics_of(config.numerics);
   model = make_model(ctx, config.model, dtype_of(config.dtype), true);
-  model.weights->initialize(ctx.seed);
-  model.tokenizer = train->info().tokenizer_fingerprint;
-  if (const int32_t end = train->info().end_of_text; end >= 0) {
-    model.bos_id = end;
-    model.eos_ids = {end};
+  if (mixture) {
+    const TokenSetInfo& info = data.train[0].set->info();
+    model.weights->initialize(ctx.seed);
+    model.tokenizer = info.tokenizer_fingerprint;
+    if (const int32_t end = info.end_of_text; end >= 0) {
+      model.bos_id = end;
+      model.eos_ids = {end};
+    }
   }
   OptimizerGroups groups = optimizer_groups(*model.weights, config.optimizer);
   places = std::move(groups.places);
   optimizer = std::make_unique<Optimizer>(ctx, std::move(groups.groups), config.optimizer);
 }
 
+Trainer::Trainer(const ExecContext& ctx, TrainConfig config, TrainingData data)
+    : state_(std::make_unique<State>(ctx, std::move(config), std::move(data))) {}
+
 Trainer::Trainer(const ExecContext& ctx, TrainConfig config, std::shared_ptr<const TokenSet> train,
                  std::shared_ptr<const TokenSet> val)
-    : state_(std::make_unique<State>(ctx, std::move(config), std::move(train), std::move(val))) {}
+    : Trainer(ctx, std::move(config), one_source(std::move(train), std::move(val))) {}
 
 Trainer::~Trainer() = default;
-
-void Trainer::check_data(const TrainConfig& config, const std::shared_ptr<const TokenSet>& train,
-                         const std::shared_ptr<const TokenSet>& val) {
-  checked_loader(config, train, val.get());
-}
 
 int64_t Trainer::steps_done() const { return state_->steps_done; }
 Model& Trainer::model() { return state_->model; }
 const TrainConfig& Trainer::config() const { return state_->config; }
+const TrainingData& Trainer::data() const { return state_->data; }
+const Mixture& Trainer::mixture() const { return *state_->mixture; }
+
+std::vector<int64_t> Trainer::rows_by_source() const {
+  const State& s = *state_;
+  const int64_t batch = s.config.batch;
+  std::vector<int64_t> rows;
+  if (s.config.overfit_one_batch) {
+    rows = s.mixture->counts(batch);
+    for (int64_t& count : rows) count *= s.steps_done;
+    return rows;
+  }
+  const int64_t end = s.steps_done == 0 ? 0 : s.order.batch_after(s.steps_done - 1) + 1;
+  rows = s.mixture->counts(end * batch);
+  for (const auto& [first, last] : s.order.left_out()) {
+    if (last > end) break;
+    const std::vector<int64_t> before = s.mixture->counts(first * batch), after = s.mixture->counts(last * batch);
+    for (size_t k = 0; k < rows.size(); ++k) rows[k] -= after[k] - before[k];
+  }
+  return rows;
+}
+
+int64_t Trainer::first_sample(int64_t step) const {
+  return state_->config.overfit_one_batch ? 0 : state_->order.batch_after(step - 1) * state_->config.batch;
+}
 
 namespace {
 
 // Ends a step from within, past the ops and the tape.
 struct GivenUp {};
 
-// The sum of the losses of a step's targets; leaves the gradients in the parameters. nullopt if `stop` gave it up.
-std::optional<double> forward_and_backward(Trainer::State& s, int64_t targets, const StopFunction& stop) {
+// The sum of the losses of a step's targets; leaves the gradients in the parameters, and the losses by row. nullopt if
+// `stop` gave it up. `details` may be null.
+std::optional<double> forward_and_backward(Trainer::State& s, int64_t targets, const StopFunction& stop,
+                                           StepDetails* details) {
   const TrainConfig& config = s.config;
   double total = 0;
+  s.row_losses.assign(static_cast<size_t>(config.batch), 0);
   for (int64_t row = 0; row < config.batch; row += config.micro_batch) {
     const BatchTensors batch(s.ctx, s.batch, row, config.micro_batch, config.data.mask_documents);
     if (batch.target_count == 0) continue;  // its gradient is 0
+    s.step_state.first_sample = s.first_sample + row;
     Tape tape;
     if (stop) {
       tape.before_node([&] {
@@ -133,11 +148,19 @@ std::optional<double> forward_and_backward(Trainer::State& s, int64_t targets, c
     try {
       const Context ctx(s.ctx, &tape);
       FullSequence sequence(batch.positions, batch.first_key);
+      const Transformer& model = *s.model.transformer;
       // The hidden states are not held: nothing of backward needs them.
-      const ops::CrossEntropy loss =
-          ops::cross_entropy(ctx, s.model.transformer->hidden(ctx, batch.tokens, sequence),
-                             s.model.transformer->head_weight(), batch.targets, 1.0f / static_cast<float>(targets));
-      total += sum_of(loss.losses);
+      const ops::CrossEntropy loss = ops::cross_entropy(
+          ctx,
+          details ? details->hidden(ctx, model, batch.tokens, sequence) : model.hidden(ctx, batch.tokens, sequence),
+          model.head(), batch.targets, 1.0f / static_cast<float>(targets), static_cast<float>(config.z_loss));
+      const std::span<const float> losses = loss.losses.span<float>();
+      const auto length = static_cast<size_t>(config.data.length);
+      for (size_t r = 0; r < static_cast<size_t>(config.micro_batch); ++r) {
+        const double sum = sum_of(losses.subspan(r * length, length));
+        s.row_losses[static_cast<size_t>(row) + r] = sum;
+        total += sum;
+      }
       tape.backward(ctx, loss.loss);
     } catch (const GivenUp&) {
       return std::nullopt;
@@ -151,51 +174,82 @@ std::optional<double> forward_and_backward(Trainer::State& s, int64_t targets, c
 StepResult Trainer::step(const StopFunction& stop) {
   State& s = *state_;
   const TrainConfig& config = s.config;
-  ParamStore& weights = *s.model.weights;
-  s.loader.fill(config.overfit_one_batch ? 0 : s.steps_done * config.batch, config.batch, s.batch);
-
   StepResult result;
+  s.first_sample = first_sample(s.steps_done + 1);
+  s.mixture->fill(s.first_sample, config.batch, s.batch);
   result.targets = s.batch.target_count();
   result.learning_rate = learning_rate(config.optimizer, s.steps_done, config.steps);
   result.step = s.steps_done + 1;
-  if (result.targets == 0) {
-    s.steps_done = result.step;
+  if (result.targets > 0) {
+    s.run_step(result, stop);
+  } else {
+    s.row_losses.assign(static_cast<size_t>(config.batch), 0);
     result.skipped = true;
-    return result;
   }
-
-  weights.clear_gradients();
-  const std::optional<double> total = forward_and_backward(s, result.targets, stop);
-  if (!total) {
-    result.step = s.steps_done;
-    result.abandoned = true;
-    return result;
-  }
-  weights.finish_gradients(s.ctx);
-
-  result.loss = *total / static_cast<double>(result.targets);
-  s.optimizer->prepare_step(s.step_state, result.learning_rate, s.updates);
-  result.grad_norm = clip_gradients(s.ctx, s.optimizer->groups(), config.optimizer.clip_norm, s.step_state);
-  if (!std::isfinite(*result.loss)) {  // the gradients are worth nothing, even where they are numbers
-    result.step = s.steps_done;
-    result.abandoned = true;
-    return result;
-  }
-  s.optimizer->step(s.ctx);
-  weights.mark_changed();
+  if (result.abandoned) result.step = s.steps_done;
   s.steps_done = result.step;
-  result.skipped = s.step_state.skip != 0;
-  if (!result.skipped) ++s.updates;
   return result;
 }
 
-std::optional<ValResult> Trainer::validate(const StopFunction& stop) {
+void Trainer::State::run_step(StepResult& result, const StopFunction& stop) {
+  ParamStore& weights = *model.weights;
+  std::optional<StepDetails> details;
+  if (config.detail_every > 0 && result.step % config.detail_every == 0)
+    details.emplace(ctx, weights, [this](int32_t index) { return master(index); });
+
+  weights.clear_gradients();
+  const std::optional<double> total = forward_and_backward(*this, result.targets, stop, details ? &*details : nullptr);
+  result.abandoned = !total;
+  if (!total) return;
+  weights.finish_gradients(ctx);
+
+  result.loss = *total / static_cast<double>(result.targets);
+  optimizer->prepare_step(step_state, result.learning_rate, updates);
+  result.grad_norm = clip_gradients(ctx, optimizer->groups(), config.optimizer.clip_norm, step_state);
+  if (config.spikes.action != SpikeAction::off) result.spike = spikes.judge(*result.loss, *result.grad_norm);
+  const SpikeAction action = result.spike ? config.spikes.action : SpikeAction::off;
+  // Where the loss is not finite the gradients are worth nothing, even where they are numbers.
+  result.abandoned = action == SpikeAction::rewind || (action != SpikeAction::skip && !std::isfinite(*result.loss));
+  if (result.abandoned) return;
+  if (action == SpikeAction::skip) step_state.skip = 1;
+  if (details) details->before_update();
+  optimizer->step(ctx);
+  weights.mark_changed();
+  if (details) result.layers = details->after_update();
+  result.skipped = step_state.skip != 0;
+  if (result.skipped) return;
+  ++updates;
+  spikes.add(*result.loss, *result.grad_norm);
+}
+
+Json Trainer::describe_rows(const std::function<std::string(std::span<const int32_t>)>& decode) const {
+  const State& s = *state_;
+  Json rows = Json::array();
+  const auto length = static_cast<size_t>(s.batch.length);
+  for (size_t r = 0; r < static_cast<size_t>(s.batch.rows); ++r) {
+    const auto ids = std::span<const int32_t>(s.batch.tokens).subspan(r * length, length);
+    const auto targets = std::span<const int32_t>(s.batch.targets).subspan(r * length, length);
+    const auto count = std::count_if(targets.begin(), targets.end(), [](int32_t target) { return target >= 0; });
+    Json row = Json::object(), list = Json::array();
+    row["sample"] = s.first_sample + static_cast<int64_t>(r);
+    row["targets"] = static_cast<int64_t>(count);
+    row["loss"] = count > 0 ? Json(s.row_losses[r] / static_cast<double>(count)) : Json();
+    for (const int32_t id : ids) list.push_back(int64_t{id});
+    row["ids"] = std::move(list);
+    if (decode) row["text"] = decode(ids);
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+std::optional<ValResult> Trainer::validate(const StopFunction& stop, size_t set) {
   State& s = *state_;
-  if (!s.val || s.val->tokens() < 2) return std::nullopt;
+  if (set >= s.data.val.size() || s.data.val[set].set->tokens() < 2) return std::nullopt;
+  const std::shared_ptr<const TokenSet>& val = s.data.val[set].set;
   LoaderOptions options = loader_options(s.config);
-  options.shuffle = false;
-  options.length = std::min(options.length, s.val->tokens() - 1);  // a set shorter than a row is one row
-  const Loader loader(s.val, options);
+  options.shuffle = options.best_fit = false;
+  options.length = std::min(options.length, val->tokens() - 1);  // a set shorter than a row is one row
+  const Loader loader(val, options);
   int64_t rows = loader.samples_per_epoch();
   if (s.config.val_rows > 0) rows = std::min(rows, s.config.val_rows);
 
@@ -211,12 +265,13 @@ std::optional<ValResult> Trainer::validate(const StopFunction& stop) {
     if (batch.target_count == 0) continue;
     FullSequence sequence(batch.positions, batch.first_key);
     const Var hidden = s.model.transformer->hidden(ctx, batch.tokens, sequence);
-    total += sum_of(ops::cross_entropy(ctx, hidden, s.model.transformer->head_weight(), batch.targets, 1).losses);
+    const Tensor losses = ops::cross_entropy(ctx, hidden, s.model.transformer->head(), batch.targets, 1).losses;
+    total += sum_of(losses.span<float>());
     result.targets += batch.target_count;
   }
   if (result.targets == 0) return std::nullopt;
   result.loss = total / static_cast<double>(result.targets);
-  const TokenSetInfo& info = s.val->info();
+  const TokenSetInfo& info = val->info();
   if (info.text_bytes > 0) {
     result.bits_per_byte =
         result.loss / M_LN2 * static_cast<double>(info.tokens) / static_cast<double>(info.text_bytes);

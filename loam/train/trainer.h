@@ -9,15 +9,19 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "loam/base/file.h"
 #include "loam/config/train_config.h"
-#include "loam/data/loader.h"
+#include "loam/data/mixture.h"
 #include "loam/format/checkpoint.h"
 #include "loam/kernels/exec_context.h"
 #include "loam/model/model_files.h"
+#include "loam/train/details.h"
+#include "loam/train/energy.h"
+#include "loam/train/spikes.h"
 
 namespace loam {
 
@@ -27,9 +31,13 @@ struct StepResult {
   std::optional<double> grad_norm;  // before clipping; none without a target
   double learning_rate = 0;
   int64_t targets = 0;
-  bool skipped = false;  // gradients were not finite, or there was no target at all; no weight was changed
-  // Given up half way, or the loss is not finite: nothing has changed, and the same step comes next.
+  // Gradients were not finite, there was no target at all, or it is a spike to be skipped; no weight was changed.
+  bool skipped = false;
+  // Given up half way, or the loss is not finite, or a spike asks for a rewind: nothing has changed, and the same step
+  // comes next.
   bool abandoned = false;
+  std::optional<Spike> spike;
+  std::vector<LayerDetail> layers;  // on the steps of detail_every
 };
 
 // Asked while a step or a validation runs: at least `done` of `all` rows are through; true gives it up.
@@ -48,29 +56,45 @@ struct ValResult {
 // derive().
 TrainConfig config_for_data(TrainConfig config, const TokenSetInfo& data);
 
+// Bytes at the peak of a step: the parts that stay, and the most that is there beyond them.
+struct PredictedMemory {
+  int64_t weights = 0, gradients = 0, moments = 0, activations = 0;
+  int64_t total() const { return weights + gradients + moments + activations; }
+};
+// Runs the ops of a step on this device with kernels that do nothing, and without the memory; what kernels need while
+// they work is not seen. Takes milliseconds. Sizes that no machine has are 2^60.
+PredictedMemory predict_memory(const ExecContext& ctx, const TrainConfig& config);
+
+// What to do about too little memory: a smaller micro_batch, then shorter rows, the first of each that fits into
+// `available`, and what they take.
+std::string memory_advice(const ExecContext& ctx, const TrainConfig& config, std::optional<int64_t> available);
+
 // What a run will need, known before it starts.
 struct RunPlan {
   int64_t parameters = 0, non_embedding_parameters = 0;
-  int64_t weight_bytes = 0, gradient_bytes = 0, moment_bytes = 0,
-          activation_bytes = 0;  // activation_bytes: an estimate of the peak
+  PredictedMemory memory;  // 0 until predict_memory() is asked
   int64_t tokens_per_step = 0, tokens = 0;
   double flops_per_step = 0, epochs = 0;
   std::optional<int64_t> available_bytes;  // loam/train/memory.h
-  int64_t total_bytes() const { return weight_bytes + gradient_bytes + moment_bytes + activation_bytes; }
   // False only if it is known not to.
-  bool fits() const { return !available_bytes || total_bytes() <= *available_bytes; }
+  bool fits() const { return !available_bytes || memory.total() <= *available_bytes; }
 };
 
 struct RunOptions {
   Path out;  // run directory
   enum class Resume { automatic, never } resume = Resume::automatic;
   std::optional<Path> resume_from;  // a checkpoint directory; overrides `resume`
+  // A run that begins does so with the state of another run's checkpoint, or with the weights of a MODEL directory: one
+  // of the two, and not with resume_from.
+  std::optional<Path> branch, init_from;
   bool allow_changed_config = false;
-  bool force = false;   // with Resume::never: what an earlier run left in `out` is removed
-  std::string version;  // of the program, for checkpoints and metrics
+  bool force = false;           // with Resume::never: what an earlier run left in `out` is removed
+  std::string version, commit;  // of the program, for checkpoints and metrics
   std::vector<std::string> command_line;
   // Called for samples; gets the model with its current weights and returns the text to show. Empty: no samples.
   std::function<std::string(const Model& model)> sample;
+  // The text of ids, for dumps of batches. Empty: ids only.
+  std::function<std::string(std::span<const int32_t> ids)> decode;
 };
 
 // Floating-point operations a second of this machine's matrix product in a dtype, from a few products of 768 x 768
@@ -83,39 +107,55 @@ TrainConfig check_config(const TrainConfig& config, const TokenSetInfo& data);
 class Trainer {
  public:
   // `config` must be derived; its numerics replace those of `ctx`. Allocates model and optimizer and initialises the
-  // weights. `val` may be null.
-  // Error{kInvalidArgument} if the data have ids that the model's vocabulary lacks, or are shorter than a row.
+  // weights. Errors: those of check_run_data (loam/train/run_data.h).
+  Trainer(const ExecContext& ctx, TrainConfig config, TrainingData data);
+  // With one source; `val` may be null.
   Trainer(const ExecContext& ctx, TrainConfig config, std::shared_ptr<const TokenSet> train,
           std::shared_ptr<const TokenSet> val);
   ~Trainer();
 
-  // The same errors without the model.
-  static void check_data(const TrainConfig& config, const std::shared_ptr<const TokenSet>& train,
-                         const std::shared_ptr<const TokenSet>& val);
-  // Those of load().
-  static void check_checkpoint(const VerifiedCheckpoint& checkpoint, const TrainConfig& config, const TokenSet& train,
-                               const TokenSet* val, bool allow_changed_config);
+  // The errors of load().
+  static void check_checkpoint(const VerifiedCheckpoint& checkpoint, const TrainConfig& config,
+                               const TrainingData& data, bool allow_changed_config, bool branches = false);
 
   static RunPlan plan(const TrainConfig& config, int64_t train_tokens);
-  // The estimate in it: bytes at the peak of a step beyond weights, gradients and moments.
-  static int64_t activation_bytes(const TrainConfig& config);
 
-  // One optimizer step: the rows of `batch` samples from global sample steps_done * batch on, in micro-batches. The
-  // loss of each target weighs the same, whatever the cut. `stop` is asked before each op of the forward and backward
-  // passes.
+  // One optimizer step: the rows of `batch` samples from global sample b * batch on, in micro-batches, where b is
+  // steps_done and the batches left out before it. The loss of each target weighs the same, whatever the cut. `stop` is
+  // asked before each op of the forward and backward passes.
   StepResult step(const StopFunction& stop = {});
-  // The first val_rows windows of the validation set, in order. nullopt if there is no target in them, or `stop` gave
-  // it up.
-  std::optional<ValResult> validate(const StopFunction& stop = {});
+  // The first val_rows windows of a validation set, in order, whatever the packing. nullopt if there is no such set or
+  // no target in them, or `stop` gave it up.
+  std::optional<ValResult> validate(const StopFunction& stop = {}, size_t set = 0);
+  const TrainingData& data() const;
+  const Mixture& mixture() const;
+  // Rows of every source that the steps so far took.
+  std::vector<int64_t> rows_by_source() const;
   int64_t steps_done() const;
+  // The first of the samples that step `step` (1, 2, ...) takes.
+  int64_t first_sample(int64_t step) const;
+  // {"train", "val", "tokenizer"}: what the data of a checkpoint must be.
+  Json data_fingerprints() const;
+  // The rows of the step that was tried last, for people: [{"sample", "targets", "loss", "ids", "text"}, ...]; the text
+  // only with `decode`.
+  Json describe_rows(const std::function<std::string(std::span<const int32_t>)>& decode) const;
   Model& model();
   const TrainConfig& config() const;
 
   // Writes and reads a complete state; load() continues bit for bit, and returns the `extra` of save(). Error if
   // shapes, configuration or data do not agree. Settings that only say what is logged, kept or shown (and `steps` under
   // a constant rate) may always change, others with allow_changed_config. Another number of threads is a warning.
-  Path save(CheckpointStore& store, const Json& extra);
-  Json load(const VerifiedCheckpoint& checkpoint, bool allow_changed_config);
+  // With `branches` the checkpoint is another run's, and steps and the shape of the schedule may change too.
+  // `kept` are steps of checkpoints that stay beside those of keep_last and keep_every.
+  Path save(CheckpointStore& store, const Json& extra, const std::vector<int64_t>& kept = {});
+  Json load(const VerifiedCheckpoint& checkpoint, bool allow_changed_config, bool branches = false);
+  // The weights of a MODEL directory, whose configuration must be that of the run. Before the first step.
+  void init_from(const Path& directory);
+  // Goes back to an earlier checkpoint of this run and leaves out the batches from there up to `spike`'s, which is the
+  // step that was just tried. Resuming from the checkpoint that is saved next takes the same batches.
+  void rewind(const VerifiedCheckpoint& checkpoint, const StepResult& spike, bool allow_changed_config);
+  // One object for each rewind that led here: {"step", "spike_step", "left_out": [begin, end], "reason", ...}.
+  const Json& rewinds() const;
   // A MODEL directory from the f32 masters, in the compute dtype.
   void export_model(const Path& directory);
 
@@ -138,15 +178,20 @@ struct RunSummary {
   int64_t steps = 0;
   // Of what this call did; none if it did no such thing.
   std::optional<double> final_loss, final_val_loss, tokens_per_second;
+  std::vector<std::pair<std::string, ValResult>>
+      validations;     // the last of each named set; final_val_loss: the first's
   double seconds = 0;  // of training in all, earlier lives of the run included
   bool interrupted = false;
+  std::string id;  // of the run, kept when it goes on
+  RunCost cost;    // of the run in all
 };
 // What a run starts with. Finding it makes every check of run_training that needs no memory for the model, and writes
 // nothing; without `out` in the options none of what is there.
 struct RunStart {
-  std::shared_ptr<const TokenSet> train, val;  // val: null if there is none
+  TrainingData data;
   TrainConfig config;
   std::optional<VerifiedCheckpoint> checkpoint;
+  bool branches = false;  // the checkpoint is another run's
 };
 RunStart check_run(const TrainConfig& config, const RunOptions& options);
 RunSummary run_training(const ExecContext& ctx, const TrainConfig& config, const RunOptions& options);

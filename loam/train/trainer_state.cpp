@@ -6,6 +6,7 @@
 #include "loam/base/log.h"
 #include "loam/format/safetensors.h"
 #include "loam/kernels/matmul.h"
+#include "loam/train/run_data.h"
 
 namespace loam {
 namespace {
@@ -16,20 +17,35 @@ constexpr int64_t kStateVersion = 1;
 
 // Settings that say what is logged, kept, scored or shown: the weights do not depend on them. The data's path may
 // change because their fingerprint may not.
-constexpr std::array kBookKeeping = {"data.path", "log_every",    "val_every",     "val_rows",     "save_every",
-                                     "keep_last", "sample_every", "sample_prompt", "sample_tokens"};
+constexpr std::array kBookKeeping = {"data.path",     "log_every",    "val_every",   "val_rows",      "save_every",
+                                     "keep_last",     "keep_every",   "keep_best",   "sample_every",  "sample_prompt",
+                                     "sample_tokens", "detail_every", "price.watts", "price.per_kwh", "price.per_hour"};
 
-bool may_change(const std::string& difference, const TrainConfig& config) {
-  const std::string name = difference.substr(0, difference.find(':'));
+bool acts_on_spikes(const TrainConfig& config) {
+  return config.spikes.action == SpikeAction::skip || config.spikes.action == SpikeAction::rewind;
+}
+
+// What a branch may change: how far it goes, and how the rate falls.
+constexpr std::array kScheduleShape = {"optimizer.schedule", "optimizer.min_lr_ratio", "optimizer.decay_fraction",
+                                       "optimizer.decay_steps", "optimizer.decay_shape"};
+
+bool may_change(const std::string& difference, const TrainConfig& before, const TrainConfig& config, bool branches) {
+  std::string name = difference.substr(0, difference.find(':'));
+  if (name.starts_with("data.") && name.ends_with("].path")) name = "data.path";  // of a source or validation set
+  if (name.starts_with("spikes.")) return !acts_on_spikes(before) && !acts_on_spikes(config);
   const ScheduleKind schedule = config.optimizer.schedule;
-  if (name == "steps") return schedule == ScheduleKind::constant || schedule == ScheduleKind::inverse_sqrt;
+  const bool endless = schedule == ScheduleKind::constant || schedule == ScheduleKind::inverse_sqrt;
+  // Stages begin at shares of the steps.
+  if (name == "steps") return config.data.stages.size() < 2 && (branches || endless);
+  if (branches && std::find(kScheduleShape.begin(), kScheduleShape.end(), name) != kScheduleShape.end()) return true;
   return std::find(kBookKeeping.begin(), kBookKeeping.end(), name) != kBookKeeping.end();
 }
 
 std::string kind_name(OptimizerKind kind) { return config_detail::to_json(kind).as_string(); }
 
 // A setting that is younger than the checkpoint had its default then.
-void check_config(const Path& checkpoint, const Json& stored, const TrainConfig& config, bool allow_changed) {
+void check_config(const Path& checkpoint, const Json& stored, const TrainConfig& config, bool allow_changed,
+                  bool branches) {
   TrainConfig before;
   try {
     config_from_json(before, stored);
@@ -37,12 +53,13 @@ void check_config(const Path& checkpoint, const Json& stored, const TrainConfig&
     fail(ErrorCode::kBadFormat, "{}: its configuration: {}", checkpoint.string(), error.what());
   }
   if (before.optimizer.kind != config.optimizer.kind) {
-    fail(ErrorCode::kInvalidArgument, "{}: was trained with {}, whose state {} cannot go on from; --init-from starts anew with its model",
+    fail(ErrorCode::kInvalidArgument,
+         "{}: was trained with {}, whose state {} cannot go on from; --init-from starts anew with its model",
          checkpoint.string(), kind_name(before.optimizer.kind), kind_name(config.optimizer.kind));
   }
   std::string list;
   for (const std::string& difference : config_diff(config_to_json(before), config_to_json(config))) {
-    if (!may_change(difference, config)) list += (list.empty() ? " " : "; ") + difference;
+    if (!may_change(difference, before, config, branches)) list += (list.empty() ? " " : "; ") + difference;
   }
   if (list.empty()) return;
   if (!allow_changed) {
@@ -53,18 +70,12 @@ void check_config(const Path& checkpoint, const Json& stored, const TrainConfig&
   log_warn("resuming with a changed configuration:{}", list);
 }
 
-Json data_json(const TokenSet& train, const TokenSet* val) {
-  Json data = Json::object();
-  data["train"] = train.fingerprint();
-  data["val"] = val ? Json(val->fingerprint()) : Json();
-  data["tokenizer"] = train.info().tokenizer_fingerprint;
-  return data;
-}
-
 // state.json of a checkpoint.
 struct StoredState {
   int64_t step = 0, updates = 0, samples = 0, threads = 0;
   Json config, data, extra;
+  BatchOrder order;
+  Json spikes, rewinds = Json::array();  // spikes: null if it has none
 };
 
 StoredState read_state(const Path& checkpoint) {
@@ -85,6 +96,13 @@ StoredState read_state(const Path& checkpoint) {
     state.config = json.at("config");
     state.data = json.at("data");
     state.extra = json.at("extra");
+    // Younger than the format.
+    if (const Json* left_out = json.find("left_out")) state.order.from_json(*left_out);
+    if (const Json* spikes = json.find("spikes")) {
+      SpikeDetector({}).from_json(*spikes);
+      state.spikes = *spikes;
+    }
+    if (const Json* rewinds = json.find("rewinds")) state.rewinds = rewinds->as_array();
     return state;
   } catch (const Error& error) {
     fail(ErrorCode::kBadFormat, "{}: state.json: {}", checkpoint.string(), error.what());
@@ -92,18 +110,18 @@ StoredState read_state(const Path& checkpoint) {
 }
 
 // That of a checkpoint which a run may go on from.
-StoredState checked_state(const VerifiedCheckpoint& checkpoint, const TrainConfig& config, const TokenSet& train,
-                          const TokenSet* val, bool allow_changed_config) {
+StoredState checked_state(const VerifiedCheckpoint& checkpoint, const TrainConfig& config, const TrainingData& data,
+                          bool allow_changed_config, bool branches) {
   const std::string name = checkpoint.path.string();
   StoredState state = read_state(checkpoint.path);
   if (state.step != checkpoint.step) {
     fail(ErrorCode::kBadFormat, "{}: state.json: step {}, but the manifest says {}", name, state.step, checkpoint.step);
   }
-  check_config(checkpoint.path, state.config, config, allow_changed_config);
-  LOAM_CHECK(state.samples == state.step * config.batch,
+  check_config(checkpoint.path, state.config, config, allow_changed_config, branches);
+  LOAM_CHECK(state.samples == state.order.batch_after(state.step) * config.batch,
              "{}: batch has changed: {} samples were taken in {} steps, which no step of {} rows continues", name,
              state.samples, state.step, config.batch);
-  for (const std::string& what : config_diff(state.data, data_json(train, val))) {
+  for (const std::string& what : config_diff(state.data, fingerprints_of(data))) {
     // Validation data change no weight, but the loss curve would change its meaning unseen.
     fail(ErrorCode::kInvalidArgument, "{}: the data are not those of the run (fingerprint of {})", name, what);
   }
@@ -150,7 +168,7 @@ std::vector<std::pair<std::string, Tensor>> Trainer::State::kept(int32_t index) 
   return parts;
 }
 
-Path Trainer::save(CheckpointStore& store, const Json& extra) {
+Path Trainer::save(CheckpointStore& store, const Json& extra, const std::vector<int64_t>& kept) {
   const State& s = *state_;
   CheckpointFile model{kModelFile, {}}, optimizer{kOptimizerFile, {}};
   for (int32_t i = 0; i < s.model.weights->size(); ++i) {
@@ -162,24 +180,27 @@ Path Trainer::save(CheckpointStore& store, const Json& extra) {
   state["version"] = kStateVersion;
   state["step"] = s.steps_done;
   state["updates"] = s.updates;
-  state["samples"] = s.steps_done * s.config.batch;
+  state["samples"] = s.order.batch_after(s.steps_done) * s.config.batch;
+  state["left_out"] = s.order.to_json();
+  state["spikes"] = s.spikes.to_json();
+  state["rewinds"] = s.rewinds;
   state["seed"] = s.config.seed;
   state["threads"] = s.ctx.threads;
-  state["data"] = data_json(*s.train, s.val.get());
+  state["data"] = fingerprints_of(s.data);
   state["config"] = config_to_json(s.config);
   state["extra"] = extra;
-  return store.save(s.steps_done, {model, optimizer}, state, s.config.keep_last);
+  return store.save(s.steps_done, {model, optimizer}, state, {s.config.keep_last, s.config.keep_every, kept});
 }
 
-void Trainer::check_checkpoint(const VerifiedCheckpoint& checkpoint, const TrainConfig& config, const TokenSet& train,
-                               const TokenSet* val, bool allow_changed_config) {
-  checked_state(checkpoint, config, train, val, allow_changed_config);
+void Trainer::check_checkpoint(const VerifiedCheckpoint& checkpoint, const TrainConfig& config,
+                               const TrainingData& data, bool allow_changed_config, bool branches) {
+  checked_state(checkpoint, config, data, allow_changed_config, branches);
 }
 
-Json Trainer::load(const VerifiedCheckpoint& verified, bool allow_changed_config) {
+Json Trainer::load(const VerifiedCheckpoint& verified, bool allow_changed_config, bool branches) {
   State& s = *state_;
   const Path& checkpoint = verified.path;
-  const StoredState state = checked_state(verified, s.config, *s.train, s.val.get(), allow_changed_config);
+  const StoredState state = checked_state(verified, s.config, s.data, allow_changed_config, branches);
   const DType compute_type = s.config.dtype == ComputeDtype::bf16 ? DType::bf16 : DType::f32;
   if (state.threads != s.ctx.threads && matmul_depends_on_threads(s.ctx.numerics, compute_type)) {
     log_warn("the run used {} threads, now {}: from here on it is equal within rounding, not bit for bit",
@@ -187,8 +208,8 @@ Json Trainer::load(const VerifiedCheckpoint& verified, bool allow_changed_config
   }
 
   // Everything is looked at before anything is changed.
-  const SafetensorsFile model(checkpoint / (std::string(kModelFile) + ".safetensors"));
-  const SafetensorsFile optimizer(checkpoint / (std::string(kOptimizerFile) + ".safetensors"));
+  const SafetensorsFile model(checkpoint / fmt::format("{}.safetensors", kModelFile));
+  const SafetensorsFile optimizer(checkpoint / fmt::format("{}.safetensors", kOptimizerFile));
   std::vector<std::pair<Tensor, Tensor>> copies;
   for (int32_t i = 0; i < s.model.weights->size(); ++i) {
     const std::string& name = s.model.weights->name(i);
@@ -203,7 +224,44 @@ Json Trainer::load(const VerifiedCheckpoint& verified, bool allow_changed_config
   s.model.weights->mark_changed();
   s.steps_done = state.step;
   s.updates = state.updates;
+  s.order = state.order;
+  s.spikes = SpikeDetector(s.config.spikes);
+  if (!state.spikes.is_null()) s.spikes.from_json(state.spikes);
+  s.rewinds = state.rewinds;
   return state.extra;
+}
+
+void Trainer::rewind(const VerifiedCheckpoint& checkpoint, const StepResult& spike, bool allow_changed_config) {
+  State& s = *state_;
+  const int64_t spike_step = s.steps_done + 1, spike_batch = s.order.batch_after(s.steps_done);
+  load(checkpoint, allow_changed_config);
+  const int64_t first = s.order.batch_after(s.steps_done);
+  s.order.leave_out(first, spike_batch + 1);
+  s.rewinds.push_back(Json::Object{{"step", s.steps_done},
+                                   {"spike_step", spike_step},
+                                   {"left_out", Json::Array{first, spike_batch + 1}},
+                                   {"reason", spike.spike->message()},
+                                   {"loss", spike.loss},
+                                   {"grad_norm", spike.grad_norm},
+                                   {"lr", spike.learning_rate}});
+}
+
+Json Trainer::data_fingerprints() const { return fingerprints_of(state_->data); }
+
+const Json& Trainer::rewinds() const { return state_->rewinds; }
+
+void Trainer::init_from(const Path& directory) {
+  State& s = *state_;
+  Model from = load_model(s.ctx, directory, DType::f32);
+  const auto same_name = [&](int32_t i) { return from.weights->find(s.model.weights->name(i)).index; };
+  for (int32_t i = 0; i < s.model.weights->size(); ++i) {
+    const Shape &shape = s.model.weights->spec(i).shape, &found = from.weights->spec(same_name(i)).shape;
+    LOAM_CHECK(shape == found, "{}: {} is {}, that of the run {}", directory.string(), s.model.weights->name(i),
+               found.str(), shape.str());
+  }
+  for (int32_t i = 0; i < s.model.weights->size(); ++i) copy_values(from.weights->value(same_name(i)), s.master(i));
+  s.optimizer->masters_to_weights(s.ctx);
+  s.model.weights->mark_changed();
 }
 
 void Trainer::export_model(const Path& directory) {

@@ -5,6 +5,7 @@
 
 #include "loam/optim/optimizer.h"
 #include "loam/train/optimizer_groups.h"
+#include "loam/train/spikes.h"
 #include "loam/train/trainer.h"
 
 namespace loam {
@@ -12,18 +13,25 @@ namespace loam {
 struct Trainer::State {
   ExecContext ctx;  // its step points to `step_state`
   TrainConfig config;
-  std::shared_ptr<const TokenSet> train, val;
-  Loader loader;
+  TrainingData data;
+  std::optional<Mixture> mixture;  // none without data
   Model model;
   StepState step_state;
   std::vector<OptimizerGroups::Place> places;  // by parameter
   std::unique_ptr<Optimizer> optimizer;
   int64_t steps_done = 0, updates = 0;  // updates: the steps that were not skipped
+  BatchOrder order;
+  SpikeDetector spikes;
+  Json rewinds = Json::array();  // what the run says of each
   TokenBatch batch;
+  int64_t first_sample = 0;        // of the batch
+  std::vector<double> row_losses;  // of the batch: sums over each row's targets
 
-  State(const ExecContext& context, TrainConfig c, std::shared_ptr<const TokenSet> train_set,
-        std::shared_ptr<const TokenSet> val_set);
+  // Without data the weights are not initialised: for run_step() with kernels that do nothing.
+  State(const ExecContext& context, TrainConfig c, TrainingData sets);
 
+  // The step on `batch`, whose targets `result` counts.
+  void run_step(StepResult& result, const StopFunction& stop);
   // The f32 truth of a parameter, in its shape.
   Tensor master(int32_t index) const;
   // What the optimizer keeps for it, in its shape, under the names of optimizer.safetensors: "m.NAME".

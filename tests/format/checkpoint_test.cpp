@@ -35,7 +35,7 @@ Path save(CheckpointStore& store, int64_t step, int64_t values = 1000, int64_t k
   const std::vector<float> content(static_cast<size_t>(values), static_cast<float>(step));
   const Tensor tensor = Tensor::from<float>(*arena, {values}, content);
   return store.save(step, {{"model", {{"w", tensor}}}, {"optimizer", {{"m", tensor}, {"v", tensor}}}},
-                    Json::Object{{"step", step}}, keep_last);
+                    Json::Object{{"step", step}}, {keep_last});
 }
 
 void expect_whole(const CheckpointInfo& info) {
@@ -108,6 +108,22 @@ TEST_F(Checkpoint, KeepsTheLast) {
   // Of another branch, later: untouched, and does not count.
   save(store_, 45, 100, 1);
   EXPECT_EQ(steps(store_), (std::vector<int64_t>{45, 50}));
+}
+
+TEST_F(Checkpoint, KeepsEveryNthAndTheBest) {
+  const auto write = [&](int64_t step, const KeepPolicy& keep) { store_.save(step, {}, Json::object(), keep); };
+  for (int64_t step = 10; step <= 90; step += 10) write(step, {.last = 1, .every = 40, .steps = {30}});
+  EXPECT_EQ(steps(store_), (std::vector<int64_t>{30, 40, 80, 90}));
+  store_.prune(90, {.last = 1, .every = 0, .steps = {40}});
+  EXPECT_EQ(steps(store_), (std::vector<int64_t>{40, 90}));
+  store_.prune(80, {.last = 1});  // 90 comes later, and 40 is the newest up to 80
+  EXPECT_EQ(steps(store_), (std::vector<int64_t>{40, 90}));
+  store_.prune(90, {.last = 0});
+  EXPECT_EQ(steps(store_), (std::vector<int64_t>{40, 90}));
+  // A torn one is nobody's best.
+  fs::remove(directory_ / "step-00000040" / "MANIFEST.json");
+  store_.prune(90, {.last = 1, .every = 40, .steps = {40}});
+  EXPECT_EQ(steps(store_), (std::vector<int64_t>{90}));
 }
 
 TEST_F(Checkpoint, TornOnesDoNotCountAsKept) {

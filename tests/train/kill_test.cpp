@@ -89,6 +89,20 @@ class ProcessTest : public ::testing::Test {
     }
     return points;
   }
+  int64_t count_of(const std::string& out, const std::string& kind) const {
+    int64_t count = 0;
+    LineReader lines(open_input(directory / out / "metrics.jsonl"));
+    for (std::string line; lines.next(line);) count += Json::parse(line).at("kind").as_string() == kind;
+    return count;
+  }
+  std::vector<int64_t> checkpoints(const std::string& out) const {
+    std::vector<int64_t> steps;
+    for (const CheckpointInfo& info : CheckpointStore(directory / out / "checkpoints").list())
+      steps.push_back(info.step);
+    return steps;
+  }
+  void kill_and_compare(int kills, std::vector<std::string> flags);
+  std::vector<std::string> trustful_flags();
   // Until the program has said `words`, at most 60 s.
   void wait_for_log(const std::string& words) const {
     const Stopwatch watch;
@@ -105,19 +119,19 @@ class ProcessTest : public ::testing::Test {
 
 // Saves all the time, so that many kills fall into a save. A life is counted from where training begins, so that even
 // on a busy machine it gets on.
-TEST_F(ProcessTest, KilledAtRandomMomentsAndResumedEndsTheSame) {
-  constexpr int kills = 20;
+void ProcessTest::kill_and_compare(int kills, std::vector<std::string> flags) {
   const char* given = std::getenv("LOAM_SEED");
   const auto seed = given ? std::stoull(given) : static_cast<uint64_t>(::time(nullptr));
   SCOPED_TRACE(fmt::format("LOAM_SEED={} kills at these moments", seed));
+  for (const char* flag : {"--save-every", "3"}) flags.push_back(flag);
   const Stopwatch watch;
-  ASSERT_EQ(start("whole", {"--save-every", "3"}).wait(), 0) << log();
+  ASSERT_EQ(start("whole", flags).wait(), 0) << log();
   const double whole = watch.seconds();
   const PhiloxStream random{seed, 5};
   int killed = 0, resumed = 0;
   for (int i = 0; i < kills; ++i) {
     std::filesystem::remove(directory / "log");
-    const Process process = start("killed", {"--save-every", "3"});
+    const Process process = start("killed", flags);
     wait_for_log("parameters");
     const double moment = whole / kills * static_cast<double>(random.uniform(static_cast<uint64_t>(i)));
     SCOPED_TRACE(fmt::format("killed after {} s", moment));
@@ -130,7 +144,7 @@ TEST_F(ProcessTest, KilledAtRandomMomentsAndResumedEndsTheSame) {
   }
   EXPECT_GE(killed, kills / 2);  // else the test showed nothing
   EXPECT_GE(resumed, kills / 4);
-  ASSERT_EQ(start("killed", {"--save-every", "3"}).wait(), 0) << log();
+  ASSERT_EQ(start("killed", flags).wait(), 0) << log();
   EXPECT_EQ(final_state("killed"), final_state("whole"));
   EXPECT_EQ(curve("killed", "train"), curve("whole", "train"));
   EXPECT_EQ(curve("killed", "val"), curve("whole", "val"));
@@ -138,6 +152,44 @@ TEST_F(ProcessTest, KilledAtRandomMomentsAndResumedEndsTheSame) {
   EXPECT_EQ(curve("whole", "val").size(), 6u);
   const auto model = [&](const char* run) { return read_file(directory / run / "model" / "model.safetensors"); };
   EXPECT_EQ(hash_hex(model("killed")), hash_hex(model("whole")));
+  EXPECT_EQ(checkpoints("killed"), checkpoints("whole"));
+}
+
+TEST_F(ProcessTest, KilledAtRandomMomentsAndResumedEndsTheSame) { kill_and_compare(20, {}); }
+
+// Two batches of noise, each of which makes the run go back; checkpoints are kept for three reasons, layers looked at.
+std::vector<std::string> ProcessTest::trustful_flags() {
+  std::filesystem::remove_all(directory / "data" / "train");
+  std::vector<std::vector<int32_t>> rows;
+  for (uint64_t i = 0; i < 1400; ++i) {
+    const bool noisy = i / 4 == 120 || i / 4 == 200;
+    rows.push_back(noisy ? testing::make_noise(24, i + 1) : testing::make_document(24, i + 1));
+  }
+  testing::write_set(directory / "data" / "train", rows);
+  std::vector<std::string> flags{"--keep-every", "70", "--keep-last", "2"};
+  for (const char* setting : {"spikes.action=rewind", "spikes.window=32", "spikes.threshold=10", "data.shuffle=false",
+                              "keep_best=true", "detail_every=10"}) {
+    flags.push_back("--set");
+    flags.push_back(setting);
+  }
+  return flags;
+}
+
+TEST_F(ProcessTest, KilledAroundRewindsItEndsTheSame) {
+  kill_and_compare(10, trustful_flags());
+  EXPECT_GE(count_of("whole", "rewind"), 2);
+  EXPECT_EQ(count_of("killed", "rewind"), count_of("whole", "rewind"));
+  EXPECT_EQ(count_of("killed", "layers"), 30);
+  const auto best = [&](const char* run) { return read_file(directory / run / "checkpoints" / "best.json"); };
+  EXPECT_EQ(best("killed"), best("whole"));
+}
+
+TEST_F(ProcessTest, FiftyKillsInEveryMode) {
+  if (!std::getenv("LOAM_SLOW")) GTEST_SKIP() << "LOAM_SLOW=1 runs it";
+  kill_and_compare(50, {});
+  for (const char* run : {"whole", "killed"}) std::filesystem::remove_all(directory / run);
+  kill_and_compare(50, trustful_flags());
+  EXPECT_EQ(count_of("killed", "rewind"), count_of("whole", "rewind"));
 }
 
 TEST_F(ProcessTest, FirstSignalSavesAndSecondQuits) {

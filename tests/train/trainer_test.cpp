@@ -127,7 +127,7 @@ RowLosses losses_by_row(const ExecContext& ctx, Trainer& trainer, const std::sha
     FullSequence sequence(tensor(batch.positions), tensor(batch.first_key));
     const Model& model = trainer.model();
     const Var hidden = model.transformer->hidden(context, tensor(batch.tokens), sequence);
-    const auto result = ops::linear_log_prob(context, hidden, model.transformer->head_weight(), tensor(batch.targets));
+    const auto result = ops::linear_log_prob(context, hidden, model.transformer->head(), tensor(batch.targets));
     double loss = 0;
     for (const float logp : result.logp.value.span<float>()) loss -= logp;
     const int64_t targets = batch.target_count();
@@ -485,7 +485,7 @@ TEST_F(LoadTest, ASettingThatIsMissingHadItsDefault) {
   std::erase_if(state.as_object(), [](const Json::Member& m) { return m.first == "updates"; });
   Trainer trainer = make(tiny_config());
   CheckpointStore older(directory / "older");
-  const Path copy = older.save(3, {}, state, 0);
+  const Path copy = older.save(3, {}, state, {});
   for (const char* name : {"model.safetensors", "optimizer.safetensors"}) {
     std::filesystem::copy_file(path / name, copy / name);
   }
@@ -507,7 +507,7 @@ TEST_F(LoadTest, HostileStatesNameTheFile) {
     SCOPED_TRACE(key + " " + value.dump());
     Json state = good;
     state[key] = value;
-    const Path copy = hostile.save(3, {}, state, 0);
+    const Path copy = hostile.save(3, {}, state, {});
     EXPECT_LOAM_ERROR(trainer.load(copy, true), ErrorCode::kBadFormat, copy.string());
   };
   for (const char* key : {"version", "step", "updates", "samples", "threads", "config"}) refuses(key, "x");

@@ -30,6 +30,13 @@ inline std::vector<int32_t> make_document(int64_t length, uint64_t seed) {
   return ids;
 }
 
+// A document that breaks the rule of all others at every token.
+inline std::vector<int32_t> make_noise(int64_t length, uint64_t seed) {
+  std::vector<int32_t> ids = make_document(length, seed);
+  for (size_t i = 1; i + 1 < ids.size(); ++i) ids[i] = (ids[i - 1] * 11 + 17) % 60;
+  return ids;
+}
+
 inline void write_set(const Path& directory, const std::vector<std::vector<int32_t>>& documents,
                       int64_t vocab = kVocab) {
   TokenSetInfo info;

@@ -1,0 +1,92 @@
+// The memory of a step, from running it with kernels that do nothing in an arena whose memory is not touched.
+#include <algorithm>
+#include <cmath>
+
+#include "loam/kernels/kernel_table.h"
+#include "loam/train/trainer_state.h"
+
+namespace loam {
+namespace {
+
+constexpr double kNoMachine = 0x1p60;          // bytes: sizes beyond it are not told apart
+constexpr int64_t kTokens = int64_t{1} << 20;  // of a micro-batch that is run as it is
+
+KernelTable idle_kernels() {
+  KernelTable table;
+#define LOAM_KERNEL(name, Args) table.name.function = [](const ExecContext&, const Args&) {};
+#include "loam/kernels/kernels.def"
+#undef LOAM_KERNEL
+  // Backward looks at the gradient that it begins with.
+  table.fill.function = [](const ExecContext&, const FillArgs& args) {
+    if (args.out.numel() == 1) *args.out.ptr<float>() = args.value;
+  };
+  // Ops look at scalars: at the gradient that backward starts from.
+  table.fill.function = [](const ExecContext& ctx, const FillArgs& args) {
+    if (args.out.shape.product() == 1) cpu_kernel_table().fill.function(ctx, args);
+  };
+  return table;
+}
+
+void fill_rows(TokenBatch& batch, int64_t rows, int64_t length) {
+  const auto n = static_cast<size_t>(rows * length);
+  batch.rows = rows;
+  batch.length = length;
+  batch.tokens.assign(n, 0);
+  batch.targets.assign(n, 0);
+  batch.first_key.assign(n, 0);
+  batch.positions.resize(n);
+  for (size_t i = 0; i < n; ++i) batch.positions[i] = static_cast<int32_t>(i % static_cast<size_t>(length));
+}
+
+// Two steps of one micro-batch of `rows`, the second with details if the run has some.
+ArenaStats stats_of_steps(const ExecContext& context, TrainConfig config, int64_t rows) {
+  Arena::Options options;
+  options.sparse = true;
+  const auto arena = Arena::create(context.device, options);
+  const KernelTable idle = idle_kernels();
+  ExecContext ctx = context;
+  ctx.arena = arena.get();
+  ctx.kernels = &idle;
+  ctx.profile = nullptr;
+  config.batch = config.micro_batch = rows;
+  config.detail_every = config.detail_every > 0 ? 2 : 0;
+  Trainer::State state(ctx, config, {});
+  fill_rows(state.batch, rows, config.data.length);
+  for (const int64_t step : {1, 2}) {
+    StepResult result;
+    result.step = step;
+    result.targets = rows * config.data.length;
+    state.run_step(result, {});
+  }
+  return arena->stats();
+}
+
+int64_t limited(double bytes) { return static_cast<int64_t>(std::min(bytes, kNoMachine)); }
+
+}  // namespace
+
+PredictedMemory predict_memory(const ExecContext& ctx, const TrainConfig& config) {
+  // What a step takes grows by the same amount with each row once there are a few.
+  const int64_t rows = std::min(config.micro_batch, std::max<int64_t>(2, kTokens / config.data.length));
+  try {
+    const ArenaStats stats = stats_of_steps(ctx, config, rows);
+    PredictedMemory memory;
+    memory.weights = stats.bytes[static_cast<size_t>(MemoryKind::weights)];
+    memory.gradients = stats.bytes[static_cast<size_t>(MemoryKind::gradients)];
+    memory.moments = stats.bytes[static_cast<size_t>(MemoryKind::moments)];
+    const int64_t kept = memory.weights + memory.gradients + memory.moments;
+    auto activations = static_cast<double>(stats.total_peak - kept);
+    if (rows < config.micro_batch) {
+      const auto fewer = static_cast<double>(stats_of_steps(ctx, config, rows - 1).total_peak - kept);
+      activations += (activations - fewer) * static_cast<double>(config.micro_batch - rows);
+    }
+    memory.activations = limited(activations);
+    return memory;
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kOutOfMemory) throw;
+    const double parameters = static_cast<double>(parameter_count(config.model));
+    return {limited(4 * parameters), limited(4 * parameters), limited(8 * parameters), limited(kNoMachine)};
+  }
+}
+
+}  // namespace loam

@@ -1,0 +1,105 @@
+#include <gtest/gtest.h>
+
+#include "loam/train/trainer.h"
+#include "tests/harness/sanitizers.h"
+#include "tests/train/training_data.h"
+
+namespace loam {
+namespace {
+
+// The arena's peak over two real steps, the state that stays included.
+int64_t measured_peak(const TrainConfig& config, const Path& data) {
+  const ExecResources resources = make_exec_resources(Device{}, 2);
+  Trainer trainer(resources.context, config, std::make_shared<TokenSet>(data), nullptr);
+  trainer.step();
+  trainer.step();
+  return resources.arena->stats().total_peak;
+}
+
+TrainConfig base_config() {
+  TrainConfig config;
+  config.model.vocab_size = 512;
+  config.model.context_length = 128;
+  config.model.layers = 4;
+  config.model.dim = 128;
+  config.model.heads = 4;
+  config.model.kv_heads = 2;
+  config.batch = 8;
+  config.micro_batch = 4;
+  config.data.length = testing::kSanitized ? 64 : 128;
+  return config;
+}
+
+struct Case {
+  const char* name;
+  std::vector<std::string> settings;
+};
+void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+
+class PredictedMemoryTest : public ::testing::TestWithParam<Case> {};
+
+TEST_P(PredictedMemoryTest, IsWithinFivePercentOfTheMeasuredPeak) {
+  const testing::TempDir directory;
+  testing::write_set(directory / "data", testing::documents(400, 1), 512);
+  TrainConfig config = base_config();
+  for (const std::string& setting : GetParam().settings) config_set(config, setting);
+  config = derive(config);
+  const ExecResources resources = make_exec_resources(Device{}, 2);
+  const PredictedMemory predicted = predict_memory(resources.context, config);
+  const auto measured = static_cast<double>(measured_peak(config, directory / "data"));
+  EXPECT_NEAR(static_cast<double>(predicted.total()), measured, 0.05 * measured);
+  EXPECT_EQ(resources.arena->stats().total_peak, 0);  // nothing was taken for it
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Configurations, PredictedMemoryTest,
+    ::testing::Values(
+        Case{"llama", {}}, Case{"bf16", {"dtype=bf16"}}, Case{"plain_mlp", {"model.gated=false"}},
+        Case{"layer_norm", {"model.norm=layer", "model.norm_bias=true"}},
+        Case{"learned_positions", {"model.positions=learned"}}, Case{"no_positions", {"model.positions=none"}},
+        Case{"biases", {"model.attention_bias=true", "model.attention_out_bias=true", "model.mlp_bias=true"}},
+        Case{"untied", {"model.tied_embeddings=false"}}, Case{"large_vocabulary", {"model.vocab_size=16384"}},
+        Case{"large_vocabulary_bf16", {"model.vocab_size=16384", "dtype=bf16"}}, Case{"one_row", {"micro_batch=1"}},
+        Case{"whole_batch", {"micro_batch=8"}}, Case{"many_rows", {"batch=32", "micro_batch=32"}},
+        Case{"no_documents", {"data.mask_documents=false"}},
+        Case{"wide", {"model.layers=1", "model.dim=512", "model.heads=8"}},
+        Case{"deep", {"model.layers=12", "model.dim=64"}}, Case{"wide_ffn", {"model.ffn_dim=1024"}},
+        Case{"all_heads", {"model.kv_heads=4"}}, Case{"one_kv_head", {"model.kv_heads=1"}},
+        Case{"relu_squared", {"model.gated=false", "model.activation=relu_squared"}},
+        Case{"interleaved", {"model.rope_pairs=interleaved"}}, Case{"exact", {"numerics=exact"}},
+        Case{"deterministic_bf16", {"numerics=deterministic", "dtype=bf16"}}, Case{"details", {"detail_every=1"}},
+        Case{"details_bf16", {"detail_every=2", "dtype=bf16"}}),
+    [](const auto& tested) { return std::string(tested.param.name); });
+
+// A micro-batch of more rows than are run: each further row takes what the one before it took.
+TEST(PredictedMemory, ManyRowsAreCountedWithoutBeingRun) {
+  const ExecResources resources = make_exec_resources(Device{}, 2);
+  TrainConfig config = base_config();
+  const auto activations = [&](int64_t rows) {
+    config.batch = config.micro_batch = rows;
+    return static_cast<double>(predict_memory(resources.context, derive(config)).activations);
+  };
+  // 2^20 tokens are run; 4 and 8 times as many are not.
+  const int64_t rows = (int64_t{1} << 20) / config.data.length;
+  const double one = activations(rows), four = activations(4 * rows), eight = activations(8 * rows);
+  EXPECT_NEAR((eight - four) / (4 * one), 1, 0.01);
+  EXPECT_NEAR((four - one) / (3 * one), 1, 0.01);
+}
+
+TEST(PredictedMemory, SizesThatNoMachineHasDoNotOverflow) {
+  TrainConfig config;
+  config.model.vocab_size = config.model.context_length = 1 << 24;
+  config.model.layers = config.model.heads = 4096;
+  config.model.dim = config.model.ffn_dim = 1 << 20;
+  config.steps = 1;
+  config.batch = 1 << 24;
+  const ExecResources resources = make_exec_resources(Device{}, 1);
+  RunPlan plan = Trainer::plan(derive(config), 1);
+  plan.memory = predict_memory(resources.context, derive(config));
+  // The residual stream alone: rows x length x width x layers x 4 bytes, far beyond 2^60.
+  EXPECT_GE(plan.memory.activations, int64_t{1} << 60);
+  EXPECT_GT(plan.memory.total(), plan.memory.activations);
+}
+
+}  // namespace
+}  // namespace loam

@@ -1,0 +1,216 @@
+// Runs whose data hold a batch of noise: what the spike detector makes of it.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "tests/harness/expect_error.h"
+#include "tests/train/run_testing.h"
+
+namespace loam {
+namespace {
+
+using testing::curve_of;
+using testing::final_state;
+using testing::records_of;
+
+constexpr int64_t kSteps = 100, kBatch = 4, kNoisyBatch = 80;
+
+class SpikeRunTest : public testing::RunTest {
+ protected:
+  SpikeRunTest() {
+    config.steps = kSteps;
+    config.batch = kBatch;
+    config.data.shuffle = false;
+    config.save_every = 7;
+    config.val_every = 0;
+    config.spikes.action = SpikeAction::rewind;
+    config.spikes.window = 32;
+    config.spikes.threshold = 10;
+    config.model.context_length = 24;
+    write_rows("data", {});
+  }
+
+  // Each row is one document, so that no row knows of the ones beside it.
+  std::vector<int32_t> row(int64_t index) const {
+    const auto seed = static_cast<uint64_t>(index) + 1;
+    return index / kBatch == kNoisyBatch ? testing::make_noise(24, seed) : testing::make_document(24, seed);
+  }
+  void write_rows(const std::string& name, const std::vector<int64_t>& left_out_batches) {
+    std::vector<std::vector<int32_t>> rows;
+    for (int64_t i = 0; i < 130 * kBatch; ++i) {
+      if (std::count(left_out_batches.begin(), left_out_batches.end(), i / kBatch) == 0) rows.push_back(row(i));
+    }
+    std::filesystem::remove_all(directory / name);
+    testing::write_set(directory / name / "train", rows);
+  }
+  Json state_of(const Path& run) const {
+    return read_checkpoint_state(CheckpointStore(run / "checkpoints").newest_complete()->path);
+  }
+};
+
+// The newest checkpoint before the noise is that of step 77.
+TEST_F(SpikeRunTest, ARewindEndsAsARunOnDataWithoutTheseBatches) {
+  const RunOptions o = options("rewound");
+  run(o);
+  const auto rewinds = records_of(o.out, "rewind");
+  ASSERT_EQ(rewinds.size(), 1u) << Json(Json::Array(rewinds)).dump();
+  EXPECT_EQ(rewinds[0].at("step").as_int(), 77);
+  EXPECT_EQ(rewinds[0].at("spike_step").as_int(), kNoisyBatch + 1);
+  EXPECT_EQ(rewinds[0].at("left_out"), Json(Json::Array{77, 81}));
+  EXPECT_EQ(state_of(o.out).at("left_out"), Json(Json::Array{Json::Array{77, 81}}));
+  EXPECT_EQ(state_of(o.out).at("samples").as_int(), (kSteps + 4) * kBatch);
+  const auto train = records_of(o.out, "train");
+  ASSERT_EQ(train.size(), static_cast<size_t>(kSteps));
+  for (size_t i = 0; i < train.size(); ++i) EXPECT_EQ(train[i].at("step").as_int(), static_cast<int64_t>(i) + 1);
+
+  write_rows("clean", {77, 78, 79, 80});
+  config.data.path = (directory / "clean").string();
+  config.spikes.action = SpikeAction::off;
+  const RunOptions clean = options("clean-run");
+  run(clean);
+  EXPECT_EQ(final_state(o.out), final_state(clean.out));
+  EXPECT_EQ(curve_of(o.out), curve_of(clean.out));
+}
+
+TEST_F(SpikeRunTest, TheDumpHoldsTheBatch) {
+  RunOptions o = options("run");
+  o.decode = [](std::span<const int32_t> ids) { return fmt::format("{} tokens", ids.size()); };
+  run(o);
+  const Json dump = Json::parse(read_file(o.out / "dumps" / "step-81.json"));
+  EXPECT_EQ(dump.at("step").as_int(), 81);
+  EXPECT_EQ(dump.at("first_sample").as_int(), kNoisyBatch * kBatch);
+  const Json::Array& rows = dump.at("rows").as_array();
+  ASSERT_EQ(rows.size(), static_cast<size_t>(kBatch));
+  double total = 0;
+  int64_t targets = 0;
+  for (int64_t r = 0; r < kBatch; ++r) {
+    const Json& found = rows[static_cast<size_t>(r)];
+    const int64_t sample = kNoisyBatch * kBatch + r;
+    EXPECT_EQ(found.at("sample").as_int(), sample);
+    Json ids = Json::array();
+    for (const int32_t id : row(sample)) ids.push_back(int64_t{id});
+    EXPECT_EQ(found.at("ids"), ids);
+    EXPECT_EQ(found.at("text").as_string(), "24 tokens");
+    total += found.at("loss").as_double() * found.at("targets").as_double();
+    targets += found.at("targets").as_int();
+  }
+  EXPECT_EQ(targets, kBatch * 23);  // all but the token after a document's end
+  EXPECT_NEAR(total / static_cast<double>(targets), dump.at("loss").as_double(), 1e-9);
+  EXPECT_EQ(dump.at("loss"), records_of(o.out, "rewind")[0].at("loss"));
+  EXPECT_GT(dump.at("grad_norm").as_double(), 0);
+  // A cosine from 1e-2 to a tenth of it over 95 steps, of which 75 are done.
+  EXPECT_NEAR(dump.at("lr").as_double(), 1e-3 + 9e-3 * (1 + std::cos(M_PI * 75 / 95)) / 2, 1e-9);
+}
+
+TEST_F(SpikeRunTest, StoppedAnywhereItResumesBitForBit) {
+  run(options("whole"));
+  config.sample_every = 1;
+  for (const int64_t stop : {76, 80, 82}) {
+    RunOptions o = options(fmt::format("stopped-{}", stop));
+    int64_t count = 0;
+    o.sample = [&](const Model&) {
+      if (++count == stop) request_interrupt();
+      return std::string("x");
+    };
+    EXPECT_TRUE(run(o).interrupted);
+    clear_interrupt();
+    o.sample = [](const Model&) { return std::string("x"); };
+    EXPECT_FALSE(run(o).interrupted);
+    EXPECT_EQ(final_state(o.out), final_state(directory / "whole")) << "stopped after sample " << stop;
+    EXPECT_EQ(curve_of(o.out), curve_of(directory / "whole"));
+    EXPECT_EQ(records_of(o.out, "rewind").size(), 1u);
+  }
+}
+
+// A kill between the checkpoint of a rewind and its line leaves a state that says more than the metrics.
+TEST_F(SpikeRunTest, ARewindWithoutItsLineGetsIt) {
+  config.steps = 84;
+  config.optimizer.schedule = ScheduleKind::constant;
+  const RunOptions o = options("run");
+  run(o);
+  std::string kept;
+  LineReader lines(open_input(o.out / "metrics.jsonl"));
+  for (std::string line; lines.next(line);) {
+    if (line.find("\"rewind\"") == line.npos) kept += line + "\n";
+  }
+  write_file_atomic(o.out / "metrics.jsonl", kept);
+  config.steps = 90;
+  run(o);
+  ASSERT_EQ(records_of(o.out, "rewind").size(), 1u);
+  EXPECT_EQ(records_of(o.out, "rewind")[0].at("spike_step").as_int(), kNoisyBatch + 1);
+}
+
+TEST_F(SpikeRunTest, SkippingLeavesTheWeightsAsTheyWere) {
+  config.spikes.action = SpikeAction::skip;
+  config.save_every = 1;
+  config.keep_last = kSteps;
+  const RunOptions o = options("run");
+  run(o);
+  const auto weights = [&](int64_t step) {
+    return hash_hex(read_file(o.out / "checkpoints" / fmt::format("step-{:08}", step) / "model.safetensors"));
+  };
+  EXPECT_EQ(weights(80), weights(81));
+  EXPECT_NE(weights(79), weights(80));
+  EXPECT_NE(weights(81), weights(82));
+  EXPECT_EQ(state_of(o.out).at("updates").as_int(), kSteps - 1);
+  EXPECT_EQ(state_of(o.out).at("samples").as_int(), kSteps * kBatch);
+  const auto spikes = records_of(o.out, "spike");
+  ASSERT_EQ(spikes.size(), 1u);
+  EXPECT_EQ(spikes[0].at("step").as_int(), 81);
+  EXPECT_TRUE(spikes[0].at("skipped").as_bool());
+  // What is remembered of the losses goes on with the run.
+  RunOptions resumed = options("resumed");
+  resumed.resume_from = o.out / "checkpoints" / "step-00000070";
+  run(resumed);
+  EXPECT_EQ(final_state(resumed.out), final_state(o.out));
+}
+
+TEST_F(SpikeRunTest, AWarningChangesNothing) {
+  config.spikes.action = SpikeAction::off;
+  run(options("off"));
+  config.spikes.action = SpikeAction::warn;
+  const RunOptions o = options("warned");
+  run(o);
+  EXPECT_EQ(final_state(o.out), final_state(directory / "off"));
+  ASSERT_EQ(records_of(o.out, "spike").size(), 1u);
+  EXPECT_EQ(records_of(o.out, "spike")[0].at("step").as_int(), 81);
+  EXPECT_EQ(records_of(o.out, "spike")[0].at("first_sample").as_int(), kNoisyBatch * kBatch);
+  EXPECT_TRUE(std::filesystem::exists(o.out / "dumps" / "step-81.json"));
+  EXPECT_FALSE(std::filesystem::exists(directory / "off" / "dumps"));
+}
+
+// The first step ruins the weights, whatever the batch.
+TEST_F(SpikeRunTest, RewindsAreBounded) {
+  config.optimizer.lr = 3e38;
+  config.optimizer.warmup_steps = 0;
+  config.spikes.max_rewinds = 3;
+  const RunOptions o = options("run");
+  EXPECT_LOAM_ERROR(run(o), ErrorCode::kInvalidArgument, "after 3 rewinds (spikes.max_rewinds)");
+  EXPECT_EQ(records_of(o.out, "rewind").size(), 3u);
+  EXPECT_EQ(records_of(o.out, "stopped")[0].at("reason").as_string(), "too many spikes");
+  EXPECT_EQ(state_of(o.out).at("step").as_int(), 0);
+  EXPECT_EQ(state_of(o.out).at("left_out"), Json(Json::Array{Json::Array{0, 6}}));
+  EXPECT_TRUE(std::filesystem::exists(o.out / "dumps" / "step-2.json"));
+  EXPECT_EQ(Json::parse(read_file(o.out / "dumps" / "step-2.json")).at("loss").as_string(), "nan");
+  EXPECT_TRUE(std::filesystem::exists(o.out / "dumps" / "step-2-sample-12.json"));
+  // The same command comes to the same end at once.
+  EXPECT_LOAM_ERROR(run(o), ErrorCode::kInvalidArgument, "after 3 rewinds");
+}
+
+TEST_F(SpikeRunTest, SettingsThatOnlyWarnMayChange) {
+  config.steps = 10;
+  config.optimizer.schedule = ScheduleKind::constant;
+  config.spikes.action = SpikeAction::off;
+  run(options("run"));
+  config.spikes.action = SpikeAction::warn;
+  config.spikes.window = 16;
+  config.steps = 12;
+  run(options("run"));
+  config.spikes.action = SpikeAction::skip;
+  config.steps = 14;
+  EXPECT_LOAM_ERROR(run(options("run")), ErrorCode::kInvalidArgument, "spikes.action: \"warn\" -> \"skip\"");
+}
+
+}  // namespace
+}  // namespace loam
