@@ -2,14 +2,14 @@
 
 #include "loam/base/log.h"
 #include "loam/data/token_shard.h"
-#include "loam/model/config_file.h"
+#include "loam/model/families/family.h"
 #include "loam/text/tokenizer_files.h"
 #include "loam/train/run_origin.h"
 
 namespace loam {
 namespace {
 
-// A setting may change what no file of the MODEL says, such as dropout.
+// Settings may change how the model is trained, such as dropout, but not what it computes.
 void check_model_settings(const TrainConfig& before, const TrainConfig& after, const Path& model) {
   const ModelConfig kept = derive(before.model), changed = derive(after.model);
   if (computes_the_same(kept, changed)) return;
