@@ -81,6 +81,41 @@ class Usage(ProgramTest):
                 self.assertIn(flag, text)
             self.assertLessEqual(max(map(len, text.splitlines())), 160, command)
 
+    def test_runs_are_listed_compared_and_drawn(self):
+        self.prepare()
+        first, second, picture = self.root / "run", self.root / "second", self.root / "loss.svg"
+        shutil.copytree(first, second)
+        config = json.loads((second / "config.json").read_text())
+        config["optimizer"]["lr"] = 0.125
+        (second / "config.json").write_text(json.dumps(config))
+        train = [json.loads(line) for line in (first / "metrics.jsonl").read_text().splitlines() if '"train"' in line][-1]
+        listed = self.json_of("runs", "ls", self.root)
+        self.assertEqual([run["name"] for run in listed], ["run", "second"])
+        for run in listed:
+            self.assertEqual((run["status"], run["step"], run["steps"], run["loss"]), ("finished", 1, 1, train["loss"]))
+            self.assertEqual(run["id"], json.loads((first / "run.json").read_text())["id"])
+        table = self.succeeds("runs", "ls", first, second).decode().splitlines()
+        self.assertEqual(table[0].split()[:4], ["NAME", "ID", "STATUS", "STEP"])
+        self.assertEqual(table[2].split()[0::3][:2], ["second", "1/1"])
+        compared = self.json_of("runs", "compare", first, second)
+        self.assertEqual(list(compared["settings"]), ["optimizer.lr"])
+        self.assertEqual(compared["settings"]["optimizer.lr"][1], 0.125)
+        self.assertEqual(compared["loss_at_equal_step"], {"step": 1, "loss": [train["loss"]] * 2})
+        self.assertIn("optimizer.lr", self.succeeds("runs", "compare", first, second).decode())
+        words = ["plot", first, second, "--x", "tokens", "--y", "grad_norm", "--out", picture]
+        self.fails(1, "plot", first, "--y", "los", "--out", picture, says=["\"los\"", "grad_norm, ", "loss, "])
+        self.fails(1, "plot", self.root / "none", "--out", picture, says=["none"])
+        self.fails(1, "runs", "ls", self.root / "none", says=["none"])
+        self.fails(1, "runs", "compare", first, self.data, says=[str(self.data), "not the directory of a run"])
+        self.fails(2, "runs", "compare", first, says=["two runs"])
+        self.fails(2, "plot", first, "--out", self.root / "x.gif", says=["x.gif", ".svg"])
+        self.fails(2, "plot", first, "--x", "day", says=["--x", "day"])
+        if shutil.which("gnuplot"):
+            self.succeeds(*words)
+            self.assertIn("<svg", picture.read_text())
+            self.fails(1, *words, says=["loss.svg", "--force"])
+            self.succeeds(*words, "--force")
+
     def test_wrong_usage(self):
         model = ["generate", "--model", self.root / "none", "--prompt", "x"]
         train = ["train", "--config", "tiny", "--data", self.root / "none", "--out", self.root / "out"]
@@ -458,7 +493,7 @@ class Usage(ProgramTest):
 
     def test_every_setting_is_documented_as_it_is(self):
         documented = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text()
-        self.assertEqual(self.succeeds("config", "explain", "--markdown"), documented, "loam config explain --markdown")
+        self.assertEqual(self.succeeds("config", "explain", "--markdown").decode(), documented, "loam config explain --markdown")
         for field in json.loads(self.succeeds("config", "explain", "--json")):
             self.assertTrue(field["help"], field["name"])
             one = json.loads(self.succeeds("config", "explain", field["name"], "--json"))
