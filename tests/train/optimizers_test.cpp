@@ -119,6 +119,28 @@ TEST_F(OptimizersTest, CheckpointsNameWhatEachKeeps) {
       (std::set<std::string>{"m.head", "v.head", "momentum.layers.1.attention.qkv", "m.norm.weight", "v.norm.weight"}));
 }
 
+// Bytes a parameter beside weights and gradients: 4 for each number that is kept, and 4 for a master of bf16 weights.
+TEST_F(OptimizersTest, MemoryIsPlannedByWhatEachKeeps) {
+  const std::vector<double> numbers{2, 2, 2, 0, 1, 1, 1, 2, 1};
+  for (const ComputeDtype dtype : {ComputeDtype::f32, ComputeDtype::bf16}) {
+    for (size_t i = 0; i < kOptimizers.size(); ++i) {
+      SCOPED_TRACE(kOptimizers[i][0]);
+      TrainConfig config = config_of(kOptimizers[i], dtype);
+      config.model.dim = 128;  // so that vectors and padding are next to nothing
+      config = derive(config);
+      const auto parameters = static_cast<double>(parameter_count(config.model));
+      double expected = dtype == ComputeDtype::bf16 ? 4 * parameters : 0;
+      if (i < numbers.size()) {
+        expected += 4 * numbers[i] * parameters;
+      } else {  // Muon: one number for the matrices of the layers, two for the table
+        expected += 4 * parameters + 4 * 64 * 128;
+      }
+      EXPECT_NEAR(static_cast<double>(predict_memory(resources.context, config).moments), expected,
+                  0.02 * 4 * parameters);
+    }
+  }
+}
+
 TEST_F(OptimizersTest, AnotherKindIsRefusedEvenWhenChangesAreAllowed) {
   Trainer adamw = make(config_of({})), lion = make(config_of({"optimizer.kind=lion"}));
   adamw.step();
