@@ -3,7 +3,7 @@
 # the gap in validation loss beside its sign in the literature, with plots of the curves.
 #   runs/ablations.sh [--data DIR] [--out DIR] [--size cpu|gpu] [--steps N] [--seeds "1 2 3"] [--jobs N] [--threads N]
 #   --data     made by `loam data tokenize`; default: what ./quickstart.sh made
-#   --size     cpu: 0.9 million parameters, about a minute a run on two cores; gpu: 124 million
+#   --size     cpu: 0.9 million parameters, about two minutes a run on two cores; gpu: 124 million
 #   --jobs     runs at a time, of --threads threads each
 # Runs that are done are not repeated. The table is OUT/ablations.md, the plots are OUT/*.png.
 set -euo pipefail
@@ -30,7 +30,7 @@ case "$size" in
   cpu)
     base=(model.layers=4 model.dim=128 model.heads=4 model.ffn_dim=352 model.context_length=256 batch=16
           optimizer.lr=4e-3 optimizer.warmup_steps=40 optimizer.weight_decay=0.1 val_every=50 val_rows=64)
-    steps=${steps:-400} ungated_dim=528 high_lr=0.1 device=cpu
+    steps=${steps:-300} ungated_dim=528 high_lr=0.1 device=cpu
     ;;
   gpu)
     base=(model.layers=12 model.dim=768 model.heads=12 model.ffn_dim=2048 model.context_length=1024 batch=256 micro_batch=32
