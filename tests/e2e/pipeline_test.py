@@ -3,6 +3,7 @@ import base64
 import json
 import math
 import os
+import shutil
 import signal
 import struct
 import subprocess
@@ -312,6 +313,53 @@ class Pipeline(ProgramTest):
         self.assertIn(steps, common)
         for step in common:
             self.assertEqual(losses(self.out)[step], losses(whole)[step])
+
+    def test_imported_tokens_beside_tokenized_text(self):
+        """Two sources, one of them ids in nanoGPT's form, in two stages: imported, trained, and resumed to the bit."""
+        self.prepare()
+        end = VOCABULARY - 1
+        flat, documents_of_it = [], documents(seed=2)
+        for document in documents_of_it:
+            text = document["text"].encode()
+            flat += [*map(int, self.succeeds("tokenizer", "encode", "--tokenizer", self.tokenizer, stdin=text).split()), end]
+        cut = flat.index(end, len(flat) // 2) + 1
+        files = [self.root / "train.bin", self.root / "val.bin"]
+        for path, ids in zip(files, [flat[:cut], flat[cut:]]):
+            path.write_bytes(struct.pack(f"<{len(ids)}H", *ids))
+        other = self.root / "imported"
+        words = ["data", "import", "--input", files[0], "--val", files[1], "--tokenizer", self.tokenizer, "--out", other]
+        report = self.json_of(*words)
+        self.assertEqual((report["train"]["tokens"], report["val"]["tokens"]), (cut, len(flat) - cut))
+        self.assertEqual(report["train"]["documents"] + report["val"]["documents"], len(documents_of_it))
+        self.assertEqual(report["train"]["text_bytes"] + report["val"]["text_bytes"],
+                         sum(len(document["text"].encode()) for document in documents_of_it))
+        self.fails(1, *words, says=[str(other), "--force"])
+        self.fails(2, *words[:-4], "--out", self.root / "none", says=["--tokenizer", "--vocab-size"])
+        self.fails(1, "data", "import", "--input", files[0], "--vocab-size", "300", "--out", self.root / "none",
+                   says=[str(files[0]), "outside the vocabulary of 300"])
+
+        sources = json.dumps([{"name": "text", "path": str(self.data)}, {"name": "ids", "path": str(other)}])
+        stages = json.dumps([{"begin": 0, "weights": [3, 1]}, {"begin": 0.5, "weights": [0, 1]}])
+        words = ["train", *TINY, "--out", self.out, "--steps", "4", "--save-every", "2", "--val-every", "2", "--log-every", "1",
+                 "--set", "data.sources=" + sources, "data.stages=" + stages, "data.packing=best_fit"]
+        plan = self.json_of(*words, "--dry-run")
+        self.assertEqual(list(plan["epochs_by_source"]), ["text", "ids"])
+        summary = self.json_of(*words)
+        self.assertEqual(set(summary["val"]), {"text", "ids"})
+        self.assertGreater(summary["val"]["ids"]["bits_per_byte"], 0)
+        records = [json.loads(line) for line in (self.out / "metrics.jsonl").read_text().splitlines()]
+        self.assertEqual([(r["step"], r["set"]) for r in records if r["kind"] == "val"],
+                         [(step, name) for step in [2, 4] for name in ["text", "ids"]])
+        counted = [r["tokens_by_source"] for r in records if r["kind"] == "train"]
+        row = counted[0]["text"] // 3
+        self.assertEqual(counted, [{"text": 3 * row * min(step, 2), "ids": row * (step if step < 3 else 4 * step - 6)}
+                                   for step in [1, 2, 3, 4]])
+        names = ["model/model.safetensors", "checkpoints/step-00000004/optimizer.safetensors"]
+        whole = [(self.out / name).read_bytes() for name in names]
+        shutil.rmtree(self.out / "checkpoints/step-00000004")
+        self.succeeds(*words)
+        self.assertEqual([(self.out / name).read_bytes() for name in names], whole)
+        self.fails(1, *words[:-2], "data.stages=" + stages.replace("3", "2"), words[-1], says=["data.stages[0].weights"])
 
     def test_smaller_tokenizer_than_vocabulary_never_fails(self):
         self.prepare()
