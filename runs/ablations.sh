@@ -79,9 +79,9 @@ wait
 
 # --- the curves, and what the norms cost
 first=${seeds%% *}
-"$loam" plot "$out"/{base,no-norm,post-norm,no-positions,silu,dropout}-"$first" --y val_loss --out "$out/architecture.png" --quiet || true
-"$loam" plot "$out"/{high-lr,high-lr-z-loss,high-lr-qk-norm,base}-"$first" --y loss --smooth 0.9 --out "$out/high-lr.png" --quiet || true
-"$loam" plot "$out"/{decay,no-decay}-"$first" --y val_loss --out "$out/weight-decay.png" --quiet || true
+"$loam" plot "$out"/{base,no-norm,post-norm,no-positions,silu,dropout}-"$first" --y val --out "$out/architecture.png" --quiet || true
+"$loam" plot "$out"/{high-lr,high-lr-z-loss,high-lr-qk-norm,base}-"$first" --y loss --smooth 5 --out "$out/high-lr.png" --quiet || true
+"$loam" plot "$out"/{decay,no-decay}-"$first" --y val --out "$out/weight-decay.png" --quiet || true
 profile_settings=()
 for setting in "${base[@]}"; do profile_settings+=(--set "$setting"); done
 "$loam" bench train --steps 5 --profile --json --threads "$threads" --device "$device" "${profile_settings[@]}" \
