@@ -199,7 +199,6 @@ ModelConfig derive(ModelConfig c) {
   derive_layers(c);
   if (uses_rope(c) && c.rope_dim == 0) c.rope_dim = c.head_dim;
   derive_rope_scaling(c);
-  if (c.norm_place == NormPlace::none && c.norm_scale == NormScale::none) c.norm_bias = false;
   if (c.head == HeadKind::scalar) c.tied_embeddings = false;
   check_parts(c);
   return c;

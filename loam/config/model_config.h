@@ -163,9 +163,11 @@ void visit_fields(Config& c, Visitor&& visit) {
   visit("mlp_bias", c.mlp_bias, "biases in the feed-forward block");
   visit("attention_bias", c.attention_bias, "biases on query, key and value projections");
   visit("attention_out_bias", c.attention_out_bias, "bias on the projection after attention");
-  visit("qk_norm", c.qk_norm, "RMSNorm of queries and keys: of each head, or of all heads together");
+  visit("qk_norm", c.qk_norm,
+        "norm of queries and keys before they are rotated: of each head, or of all heads together");
   visit("attention_scale", c.attention_scale, "factor of the attention scores q.k; 0: 1 / sqrt(head_dim)");
-  visit("attention_softcap", c.attention_softcap, "attention scores s become c tanh(s / c); 0: they stay");
+  visit("attention_softcap", c.attention_softcap,
+        "attention scores s become c tanh(s / c), before ALiBi's distances; 0: they stay");
   visit("window", c.window, "keys that a token sees, itself included, in layers with a window; 0: no windows");
   visit("attention_spans", c.attention_spans,
         "which layers have the window, a pattern that repeats; empty: all if there is a window, else none");
@@ -176,9 +178,10 @@ void visit_fields(Config& c, Visitor&& visit) {
   visit("window_rope_theta", c.window_rope_theta,
         "base in layers with a window, whose frequencies are not scaled then; 0: as the other layers");
   visit("rope_dim", c.rope_dim, "rotated elements of a head; 0: all");
-  visit("rope_pairs", c.rope_pairs, "which elements of a head rotate together: (k, k + D/2) or (2k, 2k + 1)");
+  visit("rope_pairs", c.rope_pairs,
+        "which of the rope_dim rotated elements form pairs: (k, k + rope_dim / 2) or (2k, 2k + 1)");
   visit("rope_scaling", c.rope_scaling, "rotary positions beyond the context of pre-training");
-  visit("embedding_scale", c.embedding_scale, "factor of the embeddings");
+  visit("embedding_scale", c.embedding_scale, "factor of the embeddings of tokens, not of those of positions");
   visit("residual_scale", c.residual_scale,
         "factor of what attention and feed-forward block add to the residual stream");
   visit("logit_scale", c.logit_scale, "factor of the logits");

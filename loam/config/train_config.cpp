@@ -178,6 +178,8 @@ TrainConfig derive(TrainConfig c) {
   check_optimizer(c.optimizer);
   check_ranges(c.spikes, "spikes", kSpikeRanges);
   check_ranges(c.price, "price", kPriceRanges);
+  LOAM_CHECK(!(c.overfit_one_batch && c.spikes.action == SpikeAction::rewind),
+             "spikes.action is rewind, which leaves batches out; overfit_one_batch has only one");
   check_ranges(c, "", kTrainRanges);
   if (c.data.length == 0) c.data.length = c.model.context_length;
   LOAM_CHECK(c.data.length <= c.model.context_length, "data.length ({}) is above model.context_length ({})",

@@ -51,7 +51,8 @@ void check_positions(const Tensor& positions, int64_t context_length) {
   if (positions.device().kind != DeviceKind::cpu) return;
   for (int32_t position : positions.span<int32_t>()) {
     LOAM_CHECK(position >= 0 && position < context_length,
-               "model: position {} is outside the {} positions of its table (context_length)", position, context_length);
+               "model: position {} is outside the {} positions of its table (context_length)", position,
+               context_length);
   }
 }
 
@@ -115,7 +116,9 @@ Var Transformer::final_norm(const Context& ctx, const Var& x) const { return nor
 Var Transformer::scalars(const Context& ctx, const Var& hidden) const {
   LOAM_CHECK(config_.head == HeadKind::scalar, "model: it has a language model's head, not a scalar one");
   const auto [B, T, C] = hidden.value.dims<3>();
-  const Var values = ops::reshape(ctx, ops::linear(ctx, hidden, head_, head_bias_), {B, T});
+  const double width = mup_width(config_);
+  const Var scaled = width == 1 ? hidden : ops::scale(ctx, hidden, static_cast<float>(1 / width));
+  const Var values = ops::reshape(ctx, ops::linear(ctx, scaled, head_, head_bias_), {B, T});
   return values.dtype() == DType::f32 ? values : ops::cast(ctx, values, DType::f32);
 }
 

@@ -24,7 +24,8 @@ class Transformer {
   // Declares all parameters of a derived configuration in `store`. Names: "embedding", "positions",
   // "layers.N.attention_norm.weight", "layers.N.attention.qkv", "layers.N.attention.q_norm.weight" (and k_norm),
   // "layers.N.attention.out", "layers.N.attention_post_norm.weight", "layers.N.mlp_norm.weight", "layers.N.mlp.up",
-  // "layers.N.mlp.down", "layers.N.mlp_post_norm.weight", "norm.weight", "head", and the same with ".bias".
+  // "layers.N.mlp.down", "layers.N.mlp_post_norm.weight" (those of NormPlace::post too), "norm.weight", "head", and the
+  // same with ".bias".
   Transformer(ParamStore& store, const ModelConfig& config);
 
   // After ParamStore::allocate(), before the first forward pass: the tables of positions, on the context's device.

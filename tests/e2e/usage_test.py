@@ -145,7 +145,7 @@ class Usage(ProgramTest):
             ([*learn, "--pattern", "foo"], ["--pattern foo"]), ([*learn, "--special", "a", "--special", "a"], ["--special a"]),
             ([*shards, "--val-fraction", "2"], ["--val-fraction 2"]), ([*shards, "--limit", "-1"], ["--limit -1"]),
             (["config", "explain", "optimizer.lrr"], ["optimizer.lr"]),
-            (["convert", "--from", "a", "--to", "b", "--family", "gptt2"], ["--family", "none of llama, gpt2", "did you mean gpt2"]),
+            (["convert", "--from", "a", "--to", "b", "--family", "gptt2"], ["--family", "none of llama, mistral", "did you mean gpt2"]),
             (["score", "--model", "a", "--window", "-1"], ["--window -1"]), (["recipes", "more"], ["more"]),
         ]
         before = self.listing()

@@ -368,11 +368,13 @@ TEST_F(RunTest, ASampleThatFailsDoesNotEndTheRun) {
   EXPECT_TRUE(records_of(o.out, "sample").empty());
 }
 
-TEST_F(RunTest, AModelThatNoFamilyHoldsIsRefusedBeforeTraining) {
+TEST_F(RunTest, AModelThatNoOtherFamilyHoldsIsWrittenInTheOwnForm) {
   config.model.gated = false;  // with RMSNorm and rotary positions
   const RunOptions o = options("run");
-  EXPECT_THROW(run(o), Error);
-  EXPECT_FALSE(std::filesystem::exists(o.out));
+  run(o);
+  EXPECT_EQ(Json::parse(read_file(o.out / "model" / "config.json")).at("model_type").as_string(), "loam");
+  const ExecResources exec = make_exec_resources(Device{}, 1);
+  EXPECT_FALSE(load_model(exec.context, o.out / "model", DType::f32).config().gated);
 }
 
 // The checkpoint named by a link or a relative path is still one of the directory's own.
