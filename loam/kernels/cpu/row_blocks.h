@@ -25,7 +25,8 @@ inline int64_t row_grain(int64_t cols) { return std::max<int64_t>(1, 8192 / std:
 
 // run(args, begin, end) over the rows of a matrix, which threads share. Rows do not depend on each other.
 template <class Args, class SomeRows>
-void each_row(const ExecContext& ctx, const SomeRows& rows, void (*run)(const Args&, int64_t, int64_t), const Args& args) {
+void each_row(const ExecContext& ctx, const SomeRows& rows, void (*run)(const Args&, int64_t, int64_t),
+              const Args& args) {
   parallel_for(ctx.threads, rows.rows, row_grain(rows.cols),
                [&](int64_t begin, int64_t end, int) { run(args, begin, end); });
 }
