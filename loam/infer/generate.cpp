@@ -55,7 +55,7 @@ class Batch {
           capacity, static_cast<int64_t>(r.prompt.size()) + std::min(r.max_tokens, model.config().context_length));
     capacity = std::min(capacity, model.config().context_length);
     const int64_t rows = std::min(options.batch, static_cast<int64_t>(requests.size()));
-    const DType dtype = model.transformer->head_weight().value().dtype();
+    const DType dtype = model.transformer->head().weight.value().dtype();
     if (options.use_cache) cache_.emplace(ctx_, *model.transformer, dtype, rows, capacity);
     rows_ = rows;
   }
