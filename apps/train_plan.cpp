@@ -52,22 +52,25 @@ int print_run_plan(const ExecContext& ctx, const TrainConfig& given, const RunOp
   const double rate = measure_matmul_rate(ctx, config.dtype) * kShareOfPeak;
   const double seconds = plan.flops_per_step * static_cast<double>(config.steps) / rate;
   const std::vector<std::pair<std::string, double>> sources = epochs_by_source(config, mixture);
+  const RunCost cost = cost_of(config.price, seconds, {});
   if (as_json) {
-    print(Json(Json::Object{{"parameters", plan.parameters},
-                            {"non_embedding_parameters", plan.non_embedding_parameters},
-                            {"weight_bytes", plan.memory.weights},
-                            {"gradient_bytes", plan.memory.gradients},
-                            {"moment_bytes", plan.memory.moments},
-                            {"activation_bytes", plan.memory.activations},
-                            {"available_bytes", plan.available_bytes ? Json(*plan.available_bytes) : Json()},
-                            {"fits", plan.available_bytes ? Json(plan.fits()) : Json()},
-                            {"tokens_per_step", plan.tokens_per_step},
-                            {"tokens", plan.tokens},
-                            {"epochs", plan.epochs},
-                            {"epochs_by_source", Json(Json::Object(sources.begin(), sources.end()))},
-                            {"flops_per_step", plan.flops_per_step},
-                            {"estimated_seconds", seconds}})
-              .dump());
+    Json report(Json::Object{{"parameters", plan.parameters},
+                             {"non_embedding_parameters", plan.non_embedding_parameters},
+                             {"weight_bytes", plan.memory.weights},
+                             {"gradient_bytes", plan.memory.gradients},
+                             {"moment_bytes", plan.memory.moments},
+                             {"activation_bytes", plan.memory.activations},
+                             {"available_bytes", plan.available_bytes ? Json(*plan.available_bytes) : Json()},
+                             {"fits", plan.available_bytes ? Json(plan.fits()) : Json()},
+                             {"tokens_per_step", plan.tokens_per_step},
+                             {"tokens", plan.tokens},
+                             {"epochs", plan.epochs},
+                             {"epochs_by_source", Json(Json::Object(sources.begin(), sources.end()))},
+                             {"flops_per_step", plan.flops_per_step},
+                             {"estimated_seconds", seconds}});
+    const Json costs = to_json(cost);
+    for (const auto& [key, value] : costs.as_object()) report[key] = value;
+    print(report.dump());
     return plan.fits() ? 0 : 1;
   }
   const auto bytes = [](int64_t n) { return format_bytes(static_cast<double>(n)); };
@@ -79,7 +82,7 @@ int print_run_plan(const ExecContext& ctx, const TrainConfig& given, const RunOp
   print(fmt::format("available    {}: {}", plan.available_bytes ? bytes(*plan.available_bytes) : "unknown",
                     !plan.available_bytes ? "it may not fit"
                     : plan.fits()         ? "fits"
-                                          : "does not fit; a smaller micro_batch or data.length needs less"));
+                                          : "does not fit; " + memory_advice(ctx, config, plan.available_bytes)));
   print(fmt::format("tokens       {} in {} steps of {}", count(static_cast<double>(plan.tokens)), config.steps,
                     plan.tokens_per_step));
   if (data.tokens > 0) {
@@ -90,6 +93,7 @@ int print_run_plan(const ExecContext& ctx, const TrainConfig& given, const RunOp
                     count(plan.flops_per_step * static_cast<double>(config.steps)) + " "));
   print(fmt::format("time         about {}, at {:.0f} % of this machine's matrix product ({}FLOP/s)",
                     format_duration(seconds), 100 * kShareOfPeak, count(rate / kShareOfPeak) + " "));
+  if (const std::string text = to_string(cost); !text.empty()) print("cost         " + text);
   return plan.fits() ? 0 : 1;
 }
 

@@ -198,7 +198,8 @@ struct Arena::State {
     stats.total_peak = std::max(stats.total_peak, stats.total);
   }
 
-  [[noreturn]] void fail_out_of_memory(int64_t bytes, MemoryKind kind) const {
+  [[noreturn]] void fail_out_of_memory(int64_t bytes, MemoryKind kind) {
+    stats.refused = stats.total + std::min(bytes, std::numeric_limits<int64_t>::max() / 2);
     std::string use;
     for (int k = 0; k < kMemoryKinds; ++k) {
       const int64_t held = stats.bytes[static_cast<size_t>(k)];
@@ -212,7 +213,8 @@ struct Arena::State {
   }
 };
 
-Arena::Arena(Device device, Options options) : device_(device), state_(std::make_unique<State>(options)) {}
+Arena::Arena(Device device, Options options)
+    : device_(device), sparse_(options.sparse), state_(std::make_unique<State>(options)) {}
 Arena::~Arena() = default;
 
 std::shared_ptr<Arena> Arena::create(Device device, Options options) {

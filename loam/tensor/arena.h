@@ -21,6 +21,7 @@ struct ArenaStats {
   std::array<int64_t, kMemoryKinds> peak{};   // the most of each kind since reset_peak()
   int64_t total = 0, total_peak = 0;          // of all kinds together
   int64_t reserved = 0;                       // taken from the system
+  int64_t refused = 0;  // what would have been in use after the last allocation that failed; 0: none did
 };
 
 // Best fit over segments taken from the system, neighbours joined on release. Blocks are aligned to 64 bytes; a size of
@@ -32,7 +33,9 @@ class Arena : public std::enable_shared_from_this<Arena> {
     int64_t limit_bytes = 0;                    // 0: none
     int64_t guard_bytes =
         0;  // tests: a pattern after each block, checked on release, and NaN bits (0xFF) in each new block
-    bool sparse = false;  // hardly any of it will be touched: address space that the system need not have memory for
+    // Address space that the system need not have memory for: to count what work would take. Kernels that need
+    // workspace take it, and do nothing.
+    bool sparse = false;
   };
   static std::shared_ptr<Arena> create(Device device, Options options);
   static std::shared_ptr<Arena> create(Device device) { return create(device, Options{}); }
@@ -41,6 +44,7 @@ class Arena : public std::enable_shared_from_this<Arena> {
   Arena& operator=(const Arena&) = delete;
 
   Device device() const { return device_; }
+  bool sparse() const { return sparse_; }
   // Error{kOutOfMemory} that says what was asked for, what is in use by kind, and the limit.
   void* allocate(int64_t bytes, MemoryKind kind);
   void release(void* block);
@@ -53,6 +57,7 @@ class Arena : public std::enable_shared_from_this<Arena> {
   Arena(Device device, Options options);
   struct State;
   Device device_;
+  bool sparse_;
   std::unique_ptr<State> state_;
 };
 

@@ -27,6 +27,17 @@ std::optional<Change> first_that_fits(const ExecContext& ctx, TrainConfig config
 
 }  // namespace
 
+std::string memory_at_peak(const ArenaStats& stats, std::optional<int64_t> available) {
+  std::string text;
+  for (int kind = 0; kind < kMemoryKinds; ++kind) {
+    const int64_t peak = stats.peak[static_cast<size_t>(kind)];
+    if (peak == 0) continue;
+    text +=
+        fmt::format("{} {} {}", text.empty() ? "At the peak:" : ",", memory_kind_name(MemoryKind(kind)), bytes(peak));
+  }
+  return text + (available ? fmt::format("; the machine has {} left", bytes(*available)) : "");
+}
+
 std::string memory_advice(const ExecContext& ctx, const TrainConfig& config, std::optional<int64_t> available) {
   std::vector<std::optional<Change>> changes;
   changes.push_back(first_that_fits(ctx, config, available, [](TrainConfig& c) -> std::optional<std::string> {

@@ -264,9 +264,7 @@ class Run {
            fmt::format("{}: {}, after {} rewinds (spikes.max_rewinds)", place_of(step), spike.spike->message(),
                        rewinds));
     }
-    const std::vector<CheckpointInfo> targets = rewind_targets();
-    LOAM_CHECK(!targets.empty(), "{}: there is no checkpoint to go back to", (options_.out / "checkpoints").string());
-    trainer_.rewind(VerifiedCheckpoint(targets[0].path), spike, options_.allow_changed_config);
+    trainer_.rewind(rewind_target(), spike, options_.allow_changed_config);
     metrics_.drop_after(trainer_.steps_done());
     in_doubt_ = false;
     skipped_ = 0;
@@ -289,6 +287,19 @@ class Run {
     std::reverse(scheduled.begin(), scheduled.end());
     scheduled.insert(scheduled.end(), others.begin(), others.end());
     return scheduled;
+  }
+
+  VerifiedCheckpoint rewind_target() const {
+    for (const CheckpointInfo& info : rewind_targets()) {
+      try {
+        return VerifiedCheckpoint(info.path);
+      } catch (const Error& error) {
+        if (error.code() != ErrorCode::kBadFormat) throw;
+        log_warn("{}; skipped", error.what());
+      }
+    }
+    fail(ErrorCode::kBadFormat, "{}: there is no complete checkpoint to go back to",
+         (options_.out / "checkpoints").string());
   }
 
   std::vector<int64_t> kept_steps() const {
@@ -606,9 +617,9 @@ RunSummary run_training(const ExecContext& ctx, const TrainConfig& config, const
     return train(ctx, checked, options);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kOutOfMemory) throw;
-    // What was there when it failed, and no more than that.
-    const int64_t most = std::min(ctx.arena->stats().total_peak, available_memory().value_or(INT64_MAX));
-    fail(ErrorCode::kOutOfMemory, "{}. {}", error.what(), memory_advice(ctx, checked.config, most));
+    const int64_t most = std::min(ctx.arena->stats().refused - 1, available_memory().value_or(INT64_MAX));
+    fail(ErrorCode::kOutOfMemory, "{}. {}. {}", error.what(), memory_at_peak(ctx.arena->stats(), available_memory()),
+         memory_advice(ctx, checked.config, most));
   }
 }
 

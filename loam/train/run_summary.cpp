@@ -47,20 +47,19 @@ std::vector<Json> read_records(const Path& path) {
 
 bool is_kind(const Json& record, const std::string& kind) { return record.at("kind").as_string() == kind; }
 
-// Of several validation sets the first stands for all, as in training; records of the others become kinds of their own.
-void keep_first_set(std::vector<Json>& records) {
-  std::optional<std::string> first;
-  for (Json& record : records) {
-    const Json* set = is_kind(record, "val") ? record.find("set") : nullptr;
-    if (!set || !set->is_string()) continue;
-    if (!first) first = set->as_string();
-    if (set->as_string() != *first) record["kind"] = "val/" + set->as_string();
-  }
-}
-
 std::optional<double> number_of(const Json& record, const std::string& member) {
   const Json* value = record.find(member);
   return value && value->is_number() ? std::optional(value->as_double()) : std::nullopt;
+}
+
+std::string set_of(const Json& record) {
+  const Json* set = record.find("set");
+  return set && set->is_string() ? set->as_string() : "";
+}
+
+// Whether a record is one of the kind, and if that is "val", of the set that counts.
+bool counts_as(const RunInfo& run, const Json& record, const std::string& kind) {
+  return is_kind(record, kind) && (kind != "val" || set_of(record) == run.val_set);
 }
 
 void add_record(RunInfo& run, const Json& record) {
@@ -75,7 +74,7 @@ void add_record(RunInfo& run, const Json& record) {
     for (const char* key : {"kwh", "energy_cost", "machine_cost"}) {
       if (const auto cost = number_of(record, key)) run.cost[key] = *cost;
     }
-  } else if (is_kind(record, "val")) {
+  } else if (counts_as(run, record, "val")) {
     run.val_loss = number_of(record, "loss");
     run.bits_per_byte = number_of(record, "bits_per_byte");
     if (run.val_loss) run.best_val_loss = std::min(run.best_val_loss.value_or(*run.val_loss), *run.val_loss);
@@ -93,11 +92,15 @@ void flatten(const Json& json, const std::string& prefix, std::vector<std::pair<
   }
 }
 
-// What a y of a plot is called, and where it stands.
-std::pair<std::string, std::string> kind_and_member(const std::string& y) {
-  if (y == "val") return {"val", "loss"};
-  if (y == "bits_per_byte") return {"val", y};
-  return {"train", y};
+// The records that have a y of a plot, and what it is called there.
+struct Source {
+  std::string kind, member, set;
+};
+Source source_of(const RunInfo& run, const std::string& y) {
+  if (y == "val") return {"val", "loss", run.val_set};
+  if (y.starts_with("val/")) return {"val", "loss", y.substr(4)};
+  if (y == "bits_per_byte") return {"val", y, run.val_set};
+  return {"train", y, ""};
 }
 
 [[noreturn]] void fail_no_curve(const RunInfo& run, const std::string& y) {
@@ -106,7 +109,8 @@ std::pair<std::string, std::string> kind_and_member(const std::string& y) {
     for (const auto& [key, value] : record.as_object()) {
       if (!value.is_number() || key == "step" || key == "time") continue;
       if (is_kind(record, "train")) names.insert(key);
-      if (is_kind(record, "val") && key != "targets") names.insert(key == "loss" ? "val" : key);
+      if (is_kind(record, "val") && key != "targets")
+        names.insert(key != "loss" ? key : set_of(record).empty() ? "val" : "val/" + set_of(record));
     }
   }
   std::string list;
@@ -141,7 +145,9 @@ RunInfo read_run(const Path& directory) {
   } catch (const Error&) {  // an older run
   }
   run.records = read_records(directory / "metrics.jsonl");
-  keep_first_set(run.records);
+  const auto first =
+      std::find_if(run.records.begin(), run.records.end(), [](const Json& r) { return is_kind(r, "val"); });
+  if (first != run.records.end()) run.val_set = set_of(*first);
   for (const Json& record : run.records) add_record(run, record);
   const bool stopped = !run.records.empty() && is_kind(run.records.back(), "stopped");
   run.status = is_locked(directory)                                                ? "running"
@@ -193,7 +199,7 @@ std::vector<std::pair<std::string, std::vector<Json>>> differing_settings(const 
 
 std::optional<double> number_at(const RunInfo& run, const std::string& kind, int64_t step, const std::string& member) {
   for (const Json& record : run.records) {
-    if (is_kind(record, kind) && record.at("step").as_int() == step) return number_of(record, member);
+    if (counts_as(run, record, kind) && record.at("step").as_int() == step) return number_of(record, member);
   }
   return std::nullopt;
 }
@@ -203,7 +209,7 @@ std::optional<int64_t> last_common_step(const std::vector<RunInfo>& runs, const 
   for (const RunInfo& run : runs) {
     std::set<int64_t> steps;
     for (const Json& record : run.records) {
-      if (is_kind(record, kind)) steps.insert(record.at("step").as_int());
+      if (counts_as(run, record, kind)) steps.insert(record.at("step").as_int());
     }
     for (const int64_t step : steps) ++seen[step];
   }
@@ -214,15 +220,15 @@ std::optional<int64_t> last_common_step(const std::vector<RunInfo>& runs, const 
 }
 
 std::vector<std::pair<double, double>> curve_of(const RunInfo& run, PlotAxis x, const std::string& y, int64_t smooth) {
-  const auto [kind, member] = kind_and_member(y);
+  const Source source = source_of(run, y);
   std::vector<std::pair<double, double>> points;
   double tokens_per_step = 0;
   bool known = false;
   for (const Json& record : run.records) {
     if (const auto tokens = number_of(record, "tokens_per_step")) tokens_per_step = *tokens;
-    if (!is_kind(record, kind) || !record.find(member)) continue;
+    if (!is_kind(record, source.kind) || set_of(record) != source.set || !record.find(source.member)) continue;
     known = true;
-    const auto value = number_of(record, member);
+    const auto value = number_of(record, source.member);
     if (!value) continue;  // not finite
     const double step = record.at("step").as_double();
     points.emplace_back(x == PlotAxis::step     ? step

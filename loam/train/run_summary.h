@@ -20,6 +20,7 @@ struct RunInfo {
   std::string status;  // "running" (a process holds its lock), "finished", "stopped" (by an error), "interrupted"
   int64_t step = 0, steps = 0;                // done, and of the configuration
   std::optional<int64_t> parameters, tokens;  // tokens: seen so far
+  std::string val_set;                        // the validation set that counts: the first of several, by name
   // Of the last lines; best_val: the lowest.
   std::optional<double> loss, val_loss, best_val_loss, bits_per_byte, tokens_per_second;
   double seconds = 0;          // of training, all its processes together
@@ -45,9 +46,9 @@ std::optional<double> number_at(const RunInfo& run, const std::string& kind, int
 std::optional<int64_t> last_common_step(const std::vector<RunInfo>& runs, const std::string& kind);
 
 enum class PlotAxis { step, tokens, time };
-// The curve of a number of the `train` lines ("loss", "lr", "grad_norm", ...), or of `val` ("val": its loss,
-// "bits_per_byte"). `smooth`: each point is the mean of up to so many, itself the last. Error{kInvalidArgument} that
-// lists the numbers there are.
+// The curve of a number of the `train` lines ("loss", "lr", "grad_norm", ...), or of `val` ("val": its loss, "val/NAME"
+// that of one of several sets, "bits_per_byte"). `smooth`: each point is the mean of up to so many, itself the last.
+// Error{kInvalidArgument} that lists the numbers there are.
 std::vector<std::pair<double, double>> curve_of(const RunInfo& run, PlotAxis x, const std::string& y, int64_t smooth);
 
 }  // namespace loam

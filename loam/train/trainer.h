@@ -61,9 +61,12 @@ struct PredictedMemory {
   int64_t weights = 0, gradients = 0, moments = 0, activations = 0;
   int64_t total() const { return weights + gradients + moments + activations; }
 };
-// Runs the ops of a step on this device with kernels that do nothing, and without the memory; what kernels need while
-// they work is not seen. Takes milliseconds. Sizes that no machine has are 2^60.
+// Runs the ops of a step on this device with kernels that do nothing, and without the memory. Takes milliseconds. Sizes
+// that no machine has are 2^60.
 PredictedMemory predict_memory(const ExecContext& ctx, const TrainConfig& config);
+
+// "At the peak: weights 1.0 MB, ...; the machine has 2.0 GB left".
+std::string memory_at_peak(const ArenaStats& stats, std::optional<int64_t> available);
 
 // What to do about too little memory: a smaller micro_batch, then shorter rows, the first of each that fits into
 // `available`, and what they take.

@@ -82,6 +82,7 @@ TEST(TrainConfig, ErrorsNameTheField) {
       {{R"(optimizer.groups=[{"match":"head","weight_decay":-1}])"}, "optimizer.groups[0].weight_decay is -1"},
       {{R"(optimizer.groups=[{"lr_scale":2}])"}, "optimizer.groups[0].match is empty"},
       {{"keep_last=0"}, "keep_last is 0"},
+      {{"overfit_one_batch=true", "spikes.action=rewind"}, "overfit_one_batch has only one"},
       {{"log_every=0"}, "log_every is 0"},
       {{"seed=-1"}, "seed is -1"},
       {{"model.heads=7"}, "model.dim (256) is not a multiple of model.heads (7)"},

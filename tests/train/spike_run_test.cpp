@@ -198,6 +198,36 @@ TEST_F(SpikeRunTest, RewindsAreBounded) {
   EXPECT_LOAM_ERROR(run(o), ErrorCode::kInvalidArgument, "after 3 rewinds");
 }
 
+// Without the detector, too, a batch whose loss is no number is dumped; and losses that are none cannot be skipped for
+// ever.
+TEST_F(SpikeRunTest, LossesThatAreNoNumbers) {
+  config.optimizer.lr = 3e38;
+  config.optimizer.warmup_steps = 0;
+  config.spikes.action = SpikeAction::off;
+  const RunOptions off = options("off"), skipping = options("skip");
+  EXPECT_LOAM_ERROR(run(off), ErrorCode::kInvalidArgument, "step 2 (samples 4 to 7): the loss is nan");
+  const Json dump = Json::parse(read_file(off.out / "dumps" / "step-2.json"));
+  EXPECT_EQ(dump.at("rows").as_array().size(), static_cast<size_t>(kBatch));
+  config.spikes.action = SpikeAction::skip;
+  EXPECT_LOAM_ERROR(run(skipping), ErrorCode::kInvalidArgument, "20 steps in a row changed nothing");
+  EXPECT_EQ(records_of(skipping.out, "spike").size(), 20u);
+}
+
+// The checkpoint to go back to was damaged: the one before it serves.
+TEST_F(SpikeRunTest, ATornTargetIsPassedOver) {
+  config.keep_last = 5;
+  config.sample_every = 1;
+  RunOptions o = options("run");
+  int64_t count = 0;
+  o.sample = [&](const Model&) {
+    if (++count == 79) std::filesystem::remove(o.out / "checkpoints" / "step-00000077" / "state.json");
+    return std::string("x");
+  };
+  run(o);
+  ASSERT_EQ(records_of(o.out, "rewind").size(), 1u);
+  EXPECT_EQ(records_of(o.out, "rewind")[0].at("step").as_int(), 70);
+}
+
 TEST_F(SpikeRunTest, SettingsThatOnlyWarnMayChange) {
   config.steps = 10;
   config.optimizer.schedule = ScheduleKind::constant;

@@ -144,6 +144,42 @@ TEST_F(TrustTest, CostsAddUpOverResumes) {
   EXPECT_EQ(records_of(o.out, "train").back().find("kwh") != nullptr, true);
 }
 
+// Whoever takes the advice is through in the end.
+TEST_F(TrustTest, OutOfMemorySaysWhatToDo) {
+  config.batch = config.micro_batch = 64;
+  config.steps = 3;
+  config.model.dim = 256;  // so that a step outweighs the matrices that the machine's speed is measured with
+  config.model.layers = testing::kSanitized ? 1 : 4;
+  TrainConfig small = derive(config);
+  small.micro_batch = 4;
+  Arena::Options limited;
+  limited.limit_bytes = predict_memory(resources.context, small).total() * 5 / 4;
+  limited.segment_bytes = limited.limit_bytes;
+  ASSERT_GT(predict_memory(resources.context, derive(config)).total(), limited.limit_bytes);
+  const auto arena = Arena::create(Device{}, limited);
+  ExecContext ctx = resources.context;
+  ctx.arena = arena.get();
+  int failures = 0;
+  for (int64_t before = 65; config.micro_batch < before; ++failures) {
+    before = config.micro_batch;
+    std::string said;
+    try {
+      EXPECT_EQ(run_training(ctx, config, options(fmt::format("run-{}", failures))).steps, 3);
+      break;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kOutOfMemory);
+      said = error.what();
+    }
+    for (const char* part : {"asked for ", "At the peak: weights ", "the machine has ", "data.length="})
+      EXPECT_NE(said.find(part), std::string::npos) << said;
+    const size_t at = said.find("micro_batch=");
+    ASSERT_NE(at, said.npos) << said;
+    config.micro_batch = std::stoll(said.substr(at + 12));
+  }
+  EXPECT_GE(failures, 1);
+  EXPECT_GE(config.micro_batch, 2);  // a smaller step than the memory is meant for
+}
+
 class EnergyTest : public ::testing::Test {
  protected:
   void write(const std::string& zone, const std::string& name, int64_t microjoules, int64_t range = 1000'000'000) {

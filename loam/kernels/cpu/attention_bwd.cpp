@@ -305,6 +305,7 @@ void attention_bwd(const ExecContext& ctx, const AttentionBwdArgs& args) {
   const int threads = static_cast<int>(std::min<int64_t>(ctx.threads, heads * parts));
   const int64_t floats = HWY_DYNAMIC_DISPATCH(backward_workspace)(shape.D, shape.rows());
   const Tensor workspace = ctx.empty({threads, (floats + 15) / 16 * 16}, DType::f32, MemoryKind::workspace);
+  if (ctx.arena->sparse()) return;
   const auto backward =
       args.q.dtype == DType::bf16 ? HWY_DYNAMIC_DISPATCH(backward_bf16) : HWY_DYNAMIC_DISPATCH(backward_f32);
   parallel_tasks(threads, heads * parts, [&](int64_t task, int thread) {

@@ -250,6 +250,7 @@ void attention_fwd(const ExecContext& ctx, const AttentionFwdArgs& args) {
   const int threads = static_cast<int>(std::min<int64_t>(ctx.threads, heads * blocks));
   const Tensor workspace =
       ctx.empty({threads, HWY_DYNAMIC_DISPATCH(forward_workspace)(shape.D)}, DType::f32, MemoryKind::workspace);
+  if (ctx.arena->sparse()) return;
   const auto forward =
       args.q.dtype == DType::bf16 ? HWY_DYNAMIC_DISPATCH(forward_bf16) : HWY_DYNAMIC_DISPATCH(forward_f32);
   parallel_tasks(threads, heads * blocks, [&](int64_t task, int thread) {

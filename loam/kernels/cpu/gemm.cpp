@@ -271,6 +271,7 @@ void gemm(const ExecContext& ctx, const MatmulArgs& args) {
   const int64_t c_floats = bf16_result ? grid.rows * grid.columns : 0;
   const Tensor workspace =
       ctx.empty({threads, round_up(a_floats + b_floats + c_floats, 16)}, DType::f32, MemoryKind::workspace);
+  if (ctx.arena->sparse()) return;
   const bool is_bf16 = args.a.dtype == DType::bf16;
   const auto multiply = is_bf16 ? HWY_DYNAMIC_DISPATCH(multiply_block_bf16) : HWY_DYNAMIC_DISPATCH(multiply_block_f32);
 
@@ -298,6 +299,7 @@ void skinny_gemm(const ExecContext& ctx, const MatmulArgs& args) {
   if (m == 0 || n == 0) return;
   const int64_t k = args.a.dim(1), w_stride = args.b.stride(0);
   const Tensor x = ctx.empty({m, k}, DType::f32, MemoryKind::workspace);
+  if (ctx.arena->sparse()) return;
   for (int64_t i = 0; i < m; ++i) {
     for (int64_t j = 0; j < k; ++j) x.data<float>()[i * k + j] = element(args.a, i * args.a.stride(0) + j);
   }

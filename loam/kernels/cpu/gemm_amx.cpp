@@ -494,6 +494,7 @@ class AmxProduct {
   }
 
   void run() {
+    if (ctx_.arena->sparse()) return;
     const bool whole_k = depth_ >= k_;
     for (int64_t i = 0; i < m_; i += rows_) {
       for (int64_t j = 0; j < n_; j += columns_) {
