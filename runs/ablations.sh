@@ -3,7 +3,7 @@
 # the gap in validation loss beside its sign in the literature, with plots of the curves.
 #   runs/ablations.sh [--data DIR] [--out DIR] [--size cpu|gpu] [--steps N] [--seeds "1 2 3"] [--jobs N] [--threads N]
 #   --data     made by `loam data tokenize`; default: what ./quickstart.sh made
-#   --size     cpu: 0.9 million parameters, about two minutes a run on two cores; gpu: 124 million
+#   --size     cpu: 0.8 million parameters without the embedding, about two minutes a run on two cores; gpu: 124 million
 #   --jobs     runs at a time, of --threads threads each
 # Runs that are done are not repeated. The table is OUT/ablations.md, the plots are OUT/*.png.
 set -euo pipefail
@@ -45,9 +45,9 @@ variants=(
   "base||||"
   "no-norm|base|model.norm_place=none model.final_norm=false|worse|Zhang and Sennrich 2019"
   "post-norm|base|model.norm_place=post model.final_norm=false|worse|Xiong et al. 2020"
-  "no-positions|base|model.positions=none|worse|Su et al. 2021; Kazemnejad et al. 2023"
+  "no-positions|base|model.positions=none|worse|Haviv et al. 2022 (slightly)"
   "silu|base|model.gated=false model.ffn_dim=$ungated_dim|worse|Shazeer 2020 (equal parameters)"
-  "dropout|base|model.dropout=0.1|worse|one epoch or few: Liu et al. 2025"
+  "dropout|base|model.dropout=0.1|worse|Liu et al. 2025 (one epoch)"
   "no-decay|decay|optimizer.weight_decay=0|worse|D'Angelo et al. 2023 (at the end of a cosine)"
   "decay||optimizer.weight_decay=1||"
   "high-lr||optimizer.lr=$high_lr||"
@@ -79,9 +79,12 @@ wait
 
 # --- the curves, and what the norms cost
 first=${seeds%% *}
-"$loam" plot "$out"/{base,no-norm,post-norm,no-positions,silu,dropout}-"$first" --y val --out "$out/architecture.png" --quiet || true
-"$loam" plot "$out"/{high-lr,high-lr-z-loss,high-lr-qk-norm,base}-"$first" --y loss --smooth 5 --out "$out/high-lr.png" --quiet || true
-"$loam" plot "$out"/{decay,no-decay}-"$first" --y val --out "$out/weight-decay.png" --quiet || true
+program=$(realpath "$loam")
+plot() { (cd "$out" && "$program" plot "$@" --quiet --force) || true; }  # from inside, for short names in the legend
+plot {base,no-norm,post-norm}-"$first" --y loss --smooth 5 --out norms.png
+plot {base,no-positions,silu,dropout}-"$first" --y val --out architecture.png
+plot {high-lr,high-lr-z-loss,high-lr-qk-norm,base}-"$first" --y loss --smooth 5 --out high-lr.png
+plot {decay,no-decay}-"$first" --y val --out weight-decay.png
 profile_settings=()
 for setting in "${base[@]}"; do profile_settings+=(--set "$setting"); done
 "$loam" bench train --steps 5 --profile --json --threads "$threads" --device "$device" "${profile_settings[@]}" \

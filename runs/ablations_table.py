@@ -43,7 +43,7 @@ for line in sys.stdin:
     ends = [final_loss(name, seed) for seed in seeds]
     losses = [loss for loss, _ in ends]
     diverged = sum(not good for _, good in ends)
-    shown = f"{mean(losses):.4f} ± {standard_error(losses):.4f}"
+    shown = f"{mean(losses):.3f} ± {standard_error(losses):.3f}"
     if diverged:
         shown += f" ({diverged} of {len(ends)} diverged)"
     if not other:
@@ -55,7 +55,7 @@ for line in sys.stdin:
     verdict = "as there" if found == sign else "otherwise"
     if abs(gap) < 2 * error:
         verdict += ", within noise"
-    print(f"| {name} | {settings} | {shown} | {other} | {gap:+.4f} ± {error:.4f} | {sign}: {source} | {verdict} |")
+    print(f"| {name} | {settings} | {shown} | {other} | {gap:+.3f} ± {error:.3f} | {sign}: {source} | {verdict} |")
 
 profile = directory / "profile.json"
 if profile.exists():
