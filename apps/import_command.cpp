@@ -31,7 +31,11 @@ Json describe(const TokenSetInfo& info) {
 }
 
 std::vector<Path> files_outside(const std::vector<std::string>& inputs, const std::string& out) {
-  const std::vector<Path> files = files_of(inputs);
+  std::vector<Path> files;
+  for (const std::string& input : inputs) {
+    if (input.empty()) throw UsageError("the name of an input is empty");
+    for (Path& file : token_files_of(input)) files.push_back(std::move(file));
+  }
   for (const Path& file : files) {
     if (lies_below(file, out)) throw UsageError(file.string() + ": lies in --out " + out + ", which is written anew");
   }
@@ -79,7 +83,8 @@ void add_import_command(Command& group) {
   Command c = group.add_command("import", "Token ids of other programs to token shards",
                                 "loam data import --input train.bin --val val.bin --tokenizer gpt2 --out data",
                                 [o](const CommonFlags& flags) { return import(*o, flags); });
-  c.add_option("--input", o->inputs, "flat .bin files, .npy, or llm.c's .bin").required();
+  c.add_option("--input", o->inputs, "flat .bin files, .npy, or llm.c's .bin; of a directory those named .bin or .npy")
+      .required();
   std::vector<std::string> names;
   for (const auto& [name, format] : kFormats) names.push_back(name);
   c.add_option("--format", o->format, "of the files; auto: by their first bytes").one_of(names);

@@ -12,8 +12,7 @@
 namespace loam {
 namespace {
 
-constexpr size_t kBlock = 1 << 18;            // ids read at once
-constexpr size_t kLongestDocument = 1 << 24;  // in tokens
+constexpr size_t kBlock = 1 << 18;  // ids read at once
 
 // The bytes of text that a document's ids stand for.
 class TextBytes {
@@ -46,31 +45,39 @@ class TextBytes {
   bool has_space_ = false;      // in front of every text, though the text has none
 };
 
-// Cuts a stream of ids at the document tokens.
+// Cuts a stream of ids at the document tokens, and after `longest` ids.
 class Splitter {
  public:
-  using Take = std::function<void(std::vector<int32_t>&)>;
-  Splitter(int32_t token, Take take) : token_(token), take_(std::move(take)) {}
+  using Take = std::function<void(std::vector<int32_t>& ids, bool whole)>;  // not whole: a piece of a document
+  Splitter(int32_t token, int64_t longest, Take take)
+      : token_(token), longest_(static_cast<size_t>(longest)), take_(std::move(take)) {}
 
   void add(std::span<const int32_t> ids) {
     for (const int32_t id : ids) {
       if (!begun_) token_is_first_ = id == token_;
       begun_ = true;
       if (id == token_ && token_is_first_) end();
+      if (document_.size() == longest_) {
+        take_(document_, false);
+        document_.clear();
+        is_piece_ = true;
+      }
       document_.push_back(id);
-      if ((id == token_ && !token_is_first_) || document_.size() == kLongestDocument) end();
+      if (id == token_ && !token_is_first_) end();
     }
   }
   void end() {
-    if (!document_.empty()) take_(document_);
+    if (!document_.empty()) take_(document_, !is_piece_);
     document_.clear();
+    is_piece_ = false;
   }
 
  private:
   int32_t token_;
+  size_t longest_;
   Take take_;
   std::vector<int32_t> document_;
-  bool begun_ = false, token_is_first_ = false;
+  bool begun_ = false, token_is_first_ = false, is_piece_ = false;
 };
 
 class Importer {
@@ -79,30 +86,30 @@ class Importer {
       : text_bytes_(tokenizer), info_(info), options_(options), writer_(writer) {}
 
   void run() {
-    std::vector<TokenFile> train = open(options_.inputs), val = open(options_.val_inputs);
     int64_t bytes = 0;
-    for (const auto* files : {&train, &val}) {
-      for (const TokenFile& file : *files) bytes += file.layout().tokens * file.layout().token_bytes;
+    for (const auto* paths : {&options_.inputs, &options_.val_inputs}) {
+      for (const Path& path : *paths) {
+        const TokenFile file = open(path);
+        bytes += file.layout().tokens * file.layout().token_bytes;
+      }
     }
     Progress progress("importing", bytes, "bytes");
-    read(train, progress, [&](std::vector<int32_t>& document) { add_to_train(document); });
+    read(options_.inputs, progress,
+         [&](std::vector<int32_t>& document, bool whole) { whole ? add_to_train(document) : add_piece(document); });
     add_only();
-    read(val, progress, [&](std::vector<int32_t>& document) { add(Part::val, document, 0); });
+    read(options_.val_inputs, progress, [&](std::vector<int32_t>& document, bool) { add(Part::val, document, 0); });
     progress.finish();
   }
 
  private:
-  std::vector<TokenFile> open(const std::vector<Path>& paths) const {
-    std::vector<TokenFile> files;
-    for (const Path& path : paths) files.emplace_back(path, options_.format, info_.vocab_size);
-    return files;
-  }
+  TokenFile open(const Path& path) const { return {path, options_.format, info_.vocab_size}; }
 
-  void read(std::vector<TokenFile>& files, Progress& progress, Splitter::Take take) {
+  void read(const std::vector<Path>& paths, Progress& progress, Splitter::Take take) {
     const int32_t token = options_.document_token >= 0 ? options_.document_token : info_.end_of_text;
-    Splitter splitter(token, std::move(take));
+    Splitter splitter(token, options_.longest_document, std::move(take));
     std::vector<int32_t> ids(kBlock);
-    for (TokenFile& file : files) {
+    for (const Path& path : paths) {
+      TokenFile file = open(path);
       file_ = file.name();
       while (const int64_t count = file.read(ids)) {
         check_interrupt();
@@ -134,10 +141,19 @@ class Importer {
 
   void add_only() {
     if (only_.empty()) return;
-    const auto size = static_cast<double>(only_.size());
     LOAM_CHECK(only_.size() > 1, "import: the only document, of one token, cannot be cut into training and validation");
+    add_in_two(only_);
+  }
+
+  // The pieces of a long document are few: a hash of each would miss the fraction by far.
+  void add_piece(std::span<const int32_t> piece) {
+    ++count_;
+    options_.val_fraction > 0 && piece.size() > 1 ? add_in_two(piece) : add(Part::train, piece, 0);
+  }
+
+  void add_in_two(std::span<const int32_t> all) {
+    const auto size = static_cast<double>(all.size());
     const auto cut = static_cast<size_t>(std::clamp(std::round(size * (1 - options_.val_fraction)), 1.0, size - 1));
-    const std::span<const int32_t> all(only_);
     add(Part::train, all.first(cut), 0);
     add(Part::val, all.subspan(cut), 0);
   }
@@ -157,6 +173,14 @@ class Importer {
 
 }  // namespace
 
+std::vector<Path> token_files_of(const std::string& input) {
+  std::vector<Path> files = expand_inputs({input});
+  if (!std::filesystem::is_directory(input)) return files;
+  std::erase_if(files, [](const Path& file) { return file.extension() != ".bin" && file.extension() != ".npy"; });
+  if (files.empty()) fail(ErrorCode::kNotFound, "{}: holds no .bin and no .npy", input);
+  return files;
+}
+
 SplitWriter::Result import_tokens(const Tokenizer* tokenizer, const TokenSetInfo& vocabulary,
                                   const ImportOptions& options, const Path& out) {
   LOAM_CHECK(!options.inputs.empty(), "import: there are no inputs");
@@ -164,6 +188,7 @@ SplitWriter::Result import_tokens(const Tokenizer* tokenizer, const TokenSetInfo
              options.val_fraction);
   LOAM_CHECK(options.val_fraction == 0 || options.val_inputs.empty(),
              "import: validation data and a fraction for validation are both given");
+  LOAM_CHECK(options.longest_document > 0, "import: documents of at most {} tokens", options.longest_document);
   std::optional<WrittenTokenizer> written;
   if (tokenizer) written.emplace(*tokenizer);
   const TokenSetInfo info = written ? info_of(written->tokenizer) : vocabulary;

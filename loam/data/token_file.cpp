@@ -9,6 +9,7 @@
 #include <system_error>
 
 #include "loam/base/error.h"
+#include "loam/base/utf8.h"
 #include "loam/data/token_shard.h"
 
 namespace loam {
@@ -169,6 +170,20 @@ TokenFileLayout llmc_layout(std::string_view front, int64_t file_bytes, const st
   return layout;
 }
 
+// UTF-8 without control characters but those of lines and pages. 16-bit ids that look so are two letters each.
+bool looks_like_text(std::string_view front) {
+  if (front.empty()) return false;
+  const size_t end = front.size() - incomplete_utf8_suffix(front);
+  for (size_t at = 0; at < end;) {
+    const Utf8Char c = decode_utf8(front, at);
+    if (!c.valid || c.code_point == 127 || (c.code_point < 32 && (c.code_point < '\t' || c.code_point > '\r'))) {
+      return false;
+    }
+    at += static_cast<size_t>(c.length);
+  }
+  return true;
+}
+
 // Ids of 32 bits below 2^16 look like 16-bit ones of which every second is 0.
 bool looks_wide(std::string_view front, int64_t file_bytes) {
   constexpr size_t kFewest = 64;
@@ -194,6 +209,9 @@ TokenFileLayout token_file_layout(std::string_view front, int64_t file_bytes, To
     fail(ErrorCode::kBadFormat, "{}: a token shard of loam, which needs no import", name);
   }
   if (format == TokenFileFormat::automatic) {
+    if (looks_like_text(front)) {
+      fail(ErrorCode::kBadFormat, "{}: looks like text, not like token ids; --format bin-u16 or bin-u32 insists", name);
+    }
     format = front.starts_with(kNpyMagic)                           ? TokenFileFormat::npy
              : has_llmc_magic(front)                                ? TokenFileFormat::llmc
              : vocab_size > 65'536 || looks_wide(front, file_bytes) ? TokenFileFormat::bin_u32

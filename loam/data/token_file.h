@@ -31,9 +31,9 @@ struct TokenFileLayout {
 inline constexpr int64_t kTokenFileFront = 1 << 20;  // bytes that tell any layout; a longer header is refused
 
 // The layout of a file of `file_bytes` that begins with `front` (kTokenFileFront bytes, or all). `automatic` knows npy
-// and llmc by their first bytes; what is left is bin-u32 if the vocabulary needs it or every second 16-bit number is 0,
-// else bin-u16. Error{kBadFormat} that names the file for a header that is damaged, of another kind, or does not agree
-// with the size.
+// and llmc by their first bytes and refuses text; what is left is bin-u32 if the vocabulary needs it or every second
+// 16-bit number is 0, else bin-u16. Error{kBadFormat} that names the file for a header that is damaged, of another
+// kind, or does not agree with the size.
 TokenFileLayout token_file_layout(std::string_view front, int64_t file_bytes, TokenFileFormat format,
                                   int64_t vocab_size, const std::string& name);
 

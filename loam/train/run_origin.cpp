@@ -1,9 +1,13 @@
 #include "loam/train/run_origin.h"
 
+#include <algorithm>
+#include <fstream>
+
 #include "loam/base/hash.h"
 #include "loam/format/checkpoint.h"
 #include "loam/model/config_file.h"
 #include "loam/model/families/family.h"
+#include "loam/optim/schedule.h"
 
 namespace loam {
 namespace {
@@ -16,15 +20,39 @@ std::string place_of(const Path& path) {
   return (error ? path : found).string();
 }
 
-// Says what is in a checkpoint or a MODEL directory without reading its weights; "" if it is not there.
-std::string id_of(const Path& file) {
-  if (!std::filesystem::exists(file)) return "";
-  return hash_hex(read_file(file, kLargestFile));
+uint64_t hash_of_file(const Path& path) {
+  std::ifstream file(path, std::ios::binary);
+  StreamHash64 hash;
+  std::string block(size_t{1} << 20, '\0');
+  while (file.read(block.data(), static_cast<std::streamsize>(block.size())) || file.gcount() > 0) {
+    hash.update({block.data(), static_cast<size_t>(file.gcount())});
+  }
+  if (!file.eof()) fail(ErrorCode::kIo, "{}: cannot be read", path.string());
+  return hash.digest();
 }
 
-bool same_text(const Json& a, const Json& b, const char* key) {
-  const Json *left = a.find(key), *right = b.find(key);
-  return left && right && left->is_string() && *left == *right && !left->as_string().empty();
+// Says what is in a checkpoint, whose manifest has the hashes of its files; "" if it is not there.
+std::string id_of_checkpoint(const Path& directory) {
+  const Path file = directory / "MANIFEST.json";
+  return std::filesystem::exists(file) ? hash_hex(read_file(file, kLargestFile)) : "";
+}
+
+// Says what is in a MODEL directory, its weights too; "" if it is not there.
+std::string id_of_model(const Path& directory) {
+  if (!std::filesystem::exists(directory / "config.json")) return "";
+  std::vector<Path> files;
+  for (const auto& entry : std::filesystem::directory_iterator(directory)) {
+    if (entry.path().extension() == ".safetensors") files.push_back(entry.path());
+  }
+  std::sort(files.begin(), files.end());
+  std::string all = read_file(directory / "config.json", kLargestFile);
+  for (const Path& file : files) all += fmt::format("\n{} {:016x}", file.filename().string(), hash_of_file(file));
+  return hash_hex(all);
+}
+
+std::string text_at(const Json& json, const char* key) {
+  const Json* found = json.find(key);
+  return found && found->is_string() ? found->as_string() : "";
 }
 
 }  // namespace
@@ -45,14 +73,14 @@ Json origin_of(const RunOptions& options) {
   Json origin = Json::object();
   if (options.branch) {
     origin["branch"] = place_of(*options.branch);
-    origin["id"] = id_of(*options.branch / "MANIFEST.json");
+    origin["id"] = id_of_checkpoint(*options.branch);
     const Json state = read_checkpoint_state(*options.branch), *extra = state.find("extra");
     const Json* before = extra && extra->is_object() ? extra->find("origin") : nullptr;
     const Json* family = before && before->is_object() ? before->find("family") : nullptr;
     if (family) origin["family"] = *family;
   } else {
     origin["init_from"] = place_of(*options.init_from);
-    origin["id"] = id_of(*options.init_from / "config.json");
+    origin["id"] = id_of_model(*options.init_from);
     origin["family"] = read_model_config(*options.init_from).family->name;
   }
   return origin;
@@ -66,10 +94,10 @@ bool has_origin(const Path& checkpoint, const RunOptions& options) {
   if (!found || !found->is_object()) return false;
   const char* kind = options.branch ? "branch" : "init_from";
   const Path& path = options.branch ? *options.branch : *options.init_from;
-  Json wanted = Json::object();
-  wanted[kind] = place_of(path);
-  wanted["id"] = id_of(path / (options.branch ? "MANIFEST.json" : "config.json"));
-  return found->find(kind) && (same_text(*found, wanted, kind) || same_text(*found, wanted, "id"));
+  if (!found->find(kind)) return false;
+  const std::string id = options.branch ? id_of_checkpoint(path) : id_of_model(path), known = text_at(*found, "id");
+  if (!id.empty() && !known.empty()) return id == known;
+  return text_at(*found, kind) == place_of(path);
 }
 
 std::optional<Path> newest_with_origin(const RunOptions& options) {
@@ -89,6 +117,30 @@ TrainConfig origin_config(const RunOptions& options, TrainConfig config, const s
   return config;
 }
 
+namespace {
+
+// The rate may fall at the branch's step, but not jump up: from a decayed state that is neither the run that was
+// meant nor a warm-up.
+void check_rate(const TrainConfig& parent, const TrainConfig& config, int64_t step) {
+  OptimizerConfig optimizer = config.optimizer;
+  optimizer.lr = parent.optimizer.lr;  // whether that may change is not said here
+  const auto before = [&](int64_t at) { return learning_rate(parent.optimizer, at, parent.steps); };
+  const double rate = learning_rate(optimizer, step, config.steps), limit = rate * (1 - 1e-9);
+  if (before(step) >= limit) return;
+  // Behind the warm-up no schedule rises.
+  int64_t last = std::min(parent.optimizer.warmup_steps, step), after = step;
+  const bool has_stable = before(last) >= limit;
+  while (after - last > 1) {
+    const int64_t middle = last + (after - last) / 2;
+    (before(middle) >= limit ? last : after) = middle;
+  }
+  fail(ErrorCode::kInvalidArgument,
+       "at the branch's step {} the run had a learning rate of {:.6g}, and the branch would begin with {:.6g}{}", step,
+       before(step), rate, has_stable ? fmt::format("; the last step with that rate is {}", last) : "");
+}
+
+}  // namespace
+
 void settle_branch(const Path& checkpoint, TrainConfig& config) {
   const int64_t step = read_checkpoint_state(checkpoint).at("step").as_int();
   const bool decays = config.optimizer.schedule == ScheduleKind::wsd;
@@ -102,6 +154,7 @@ void settle_branch(const Path& checkpoint, TrainConfig& config) {
   if (decays && length == 0) length = config.steps - step;
   LOAM_CHECK(length <= config.steps - step, "optimizer.decay_steps ({}) reaches back behind the branch's step ({})",
              length, step);
+  check_rate(checkpoint_config(checkpoint), config, step);
 }
 
 }  // namespace loam

@@ -9,12 +9,12 @@
 
 namespace loam {
 
-// {"branch" or "init_from": path, "id": of its contents, "family": to write the model as}; null for a run that begins
-// with random weights. It goes into every checkpoint of the run.
+// {"branch" or "init_from": path, "id": of its contents, weights and all, "family": to write the model as}; null for a
+// run that begins with random weights. It goes into every checkpoint of the run.
 Json origin_of(const RunOptions& options);
 
-// Whether the checkpoint, which lies in options.out, is of a run with the origin that the options name; one without
-// branch and init_from goes on with any.
+// Whether the checkpoint, which lies in options.out, is of a run with the origin that the options name: of the same
+// contents or, where that is gone, of the same path. One without branch and init_from goes on with any.
 bool has_origin(const Path& checkpoint, const RunOptions& options);
 
 // The newest whole checkpoint in options.out if it is of a run with this origin, and is to be continued.
@@ -30,7 +30,8 @@ TrainConfig origin_config(const RunOptions& options, TrainConfig config, const s
 
 // Fills in what is 0 of steps and optimizer.decay_steps, for a branch that begins at a checkpoint: it goes on for
 // decay_steps, or to `steps`; under wsd the decay begins at the branch's step if one of the two is given, decay_steps
-// before `steps` if both are. Error{kInvalidArgument} if it would not go on, or decay before it begins.
+// before `steps` if both are. Error{kInvalidArgument} if it would not go on, decay before it begins, or begin with a
+// higher rate than the run had there.
 void settle_branch(const Path& checkpoint, TrainConfig& config);
 
 }  // namespace loam

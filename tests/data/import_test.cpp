@@ -2,6 +2,7 @@
 #include "loam/data/import.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <cstring>
@@ -174,6 +175,61 @@ TEST_F(Import, ValidationIsGivenOrChosen) {
   EXPECT_EQ(imported({file<uint16_t>("two.bin", {1, 90, 2, 90})}).size(), 1u);
   EXPECT_EQ(documents_of(out_ / "val").size(), 1u);
   EXPECT_LOAM_ERROR(import({file<uint16_t>("tiny.bin", {1})}), ErrorCode::kInvalidArgument, "cannot be cut");
+}
+
+// A stream without ends of documents, in pieces of 100 ids: of each a fifth goes to validation, of the last one of 5
+// a single id.
+TEST_F(Import, PiecesOfALongDocumentAreCutByTheFraction) {
+  std::vector<uint16_t> ids;
+  for (int i = 0; i < 1005; ++i) ids.push_back(static_cast<uint16_t>(i % 80));
+  const Path stream = file("stream.bin", ids);
+  options_.longest_document = 100;
+  options_.val_fraction = 0.2;
+  const SplitWriter::Result parts = import({stream});
+  EXPECT_EQ(parts.train.tokens, 804);
+  EXPECT_EQ(parts.val.tokens, 201);
+  const Documents val = documents_of(out_ / "val");
+  ASSERT_EQ(val.size(), 11u);
+  EXPECT_EQ(val[1], (Ids{20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39}));
+  // A document of just that length is whole.
+  ids.assign(100, 3);
+  ids.back() = 90;
+  options_.val_fraction = 0;
+  EXPECT_EQ(imported({file("whole.bin", ids)}), (Documents{Ids(ids.begin(), ids.end())}));
+}
+
+TEST_F(Import, TextIsNotTakenForIds) {
+  for (const std::string text : {"{\"text\": \"a line\"}\n", "zw\xC3\xB6lf, na\xC3\xAFve\r\n\tx", "ab\xC3"}) {
+    const Path path = directory_ / "corpus.jsonl";
+    write_file_atomic(path, text);
+    options_.format = TokenFileFormat::automatic;
+    EXPECT_LOAM_ERROR(import({path}, 65536), ErrorCode::kBadFormat, "corpus.jsonl: looks like text");
+    if (text.size() % 2 != 0) continue;
+    options_.format = TokenFileFormat::bin_u16;
+    EXPECT_EQ(import({path}, 65536).train.tokens, static_cast<int64_t>(text.size() / 2));
+  }
+  std::filesystem::create_directory(directory_ / "many");
+  for (const char* name : {"many/b.npy", "many/a.bin", "many/LICENSE", "many/corpus.jsonl"}) {
+    write_file_atomic(directory_ / name, "some text");
+  }
+  const std::string many = (directory_ / "many").string();
+  EXPECT_EQ(token_files_of(many), (std::vector<Path>{directory_ / "many/a.bin", directory_ / "many/b.npy"}));
+  EXPECT_EQ(token_files_of(many + "/LICENSE"), (std::vector<Path>{directory_ / "many/LICENSE"}));
+  std::filesystem::remove(directory_ / "many/a.bin");
+  std::filesystem::remove(directory_ / "many/b.npy");
+  EXPECT_LOAM_ERROR(token_files_of(many), ErrorCode::kNotFound, "many: holds no .bin and no .npy");
+}
+
+TEST_F(Import, MoreFilesThanMayBeOpen) {
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  std::vector<Path> files;
+  for (int i = 0; i < 100; ++i) files.push_back(file<uint16_t>(fmt::format("{:03}.bin", i), {1, 2, 90}));
+  rlimit few = before;
+  few.rlim_cur = 64;
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+  EXPECT_NO_THROW(EXPECT_EQ(imported(files).size(), 100u));
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
 TEST_F(Import, WhatIsWrongIsNamed) {

@@ -131,6 +131,22 @@ TEST_F(OriginTest, ABranchSaysHowFarItGoes) {
   EXPECT_EQ(both.optimizer.decay_steps, 10);
 }
 
+// By hand: a cosine from 1e-2 at step 5 to 1e-3 at step 40 is 1e-3 + 4.5e-3 (1 + cos(pi 15 / 35)) at step 20; wsd
+// decays in the last 8 of 40.
+TEST_F(OriginTest, TheRateDoesNotJumpUpAtABranch) {
+  config.optimizer.schedule = ScheduleKind::cosine;
+  run(options("cosine"));
+  EXPECT_LOAM_ERROR(start(branch_of(checkpoint("cosine", 20), "branch"), kDecay), ErrorCode::kInvalidArgument,
+                    "a learning rate of 0.00650134, and the branch would begin with 0.01; the last step with that rate "
+                    "is 5");
+  config.optimizer.schedule = ScheduleKind::wsd;
+  run(options("wsd"));
+  EXPECT_LOAM_ERROR(start(branch_of(checkpoint("wsd", 35), "branch"), {"steps=60"}), ErrorCode::kInvalidArgument,
+                    "the last step with that rate is 32");
+  EXPECT_FALSE(std::filesystem::exists(directory / "branch"));
+  EXPECT_EQ(start(branch_of(checkpoint("wsd", 30), "branch"), {"steps=45"}).steps, 45);
+}
+
 TEST_F(OriginTest, AnotherRunIsNotTakenForABranch) {
   run(options("stable"));
   RunOptions o = branch_of(checkpoint("stable", 20), "stable");
@@ -174,6 +190,32 @@ TEST_F(OriginTest, AModelIsTrainedFurther) {
   EXPECT_EQ(start(other, {}).steps, 10);  // the same MODEL under another name
   other.out = directory / "first";
   EXPECT_LOAM_ERROR(start(other, {}), ErrorCode::kAlreadyExists, "holds another run");
+}
+
+TEST_F(OriginTest, OtherWeightsOfTheSameShapeAreAnotherModel) {
+  config.steps = 10;
+  run(options("first"));
+  config.seed = 2;
+  run(options("other"));
+  RunOptions o = options("tuned");
+  o.init_from = directory / "first" / "model";
+  start(o, {});
+  const Path kept = directory / "kept";
+  std::filesystem::rename(directory / "first" / "model", kept);
+  std::filesystem::rename(directory / "other" / "model", directory / "first" / "model");  // the same path
+  EXPECT_LOAM_ERROR(start(o, {}), ErrorCode::kAlreadyExists, "holds another run");
+  o.init_from = kept;
+  EXPECT_EQ(start(o, {}).steps, 10);
+}
+
+TEST_F(OriginTest, ARetrainedParentIsAnother) {
+  run(options("stable"));
+  const RunOptions o = branch_of(checkpoint("stable", 20), "branch");
+  start(o, kDecay);
+  std::filesystem::remove_all(directory / "stable");
+  config.seed = 2;
+  run(options("stable"));
+  EXPECT_LOAM_ERROR(start(o, kDecay), ErrorCode::kAlreadyExists, "holds another run");
 }
 
 // f32 masters take the weights as they are; so do bf16 weights of a MODEL in bf16.
