@@ -46,7 +46,7 @@ constexpr NumberRange kRanges[] = {
     {"attention_scale", 0, kMaxFactor},
     {"attention_softcap", 0, kMaxFactor},
     {"window", 0, kMaxLength},
-    {"rope_theta", 0, 1e30, true},
+    {"rope_theta", 1, 1e30, true},
     {"window_rope_theta", 0, 1e30},
     {"rope_dim", 0, 256},
     {"embedding_scale", 0, kMaxFactor, true},
@@ -79,13 +79,19 @@ bool uses_rope(const ModelConfig& c) {
   return std::find(c.layer_positions.begin(), c.layer_positions.end(), PositionKind::rope) != c.layer_positions.end();
 }
 
+const char* name_of(RopeScalingKind kind) {
+  for (const auto& [known, name] : enum_names(kind)) {
+    if (known == kind) return name;
+  }
+  return "";
+}
+
 void derive_rope_scaling(ModelConfig& c) {
   RopeScaling& s = c.rope_scaling;
   check_ranges(s, "model.rope_scaling", kScalingRanges);
   if (s.kind == RopeScalingKind::none || s.kind == RopeScalingKind::ntk || s.kind == RopeScalingKind::linear) return;
   LOAM_CHECK(s.factor > 1 || s.original_context > 0,
-             "model.rope_scaling: {} needs a factor above 1 or an original_context",
-             config_to_json(c).at("rope_scaling").at("kind").as_string());
+             "model.rope_scaling: {} needs a factor above 1 or an original_context", name_of(s.kind));
   if (s.original_context == 0) {
     s.original_context = std::max<int64_t>(1, static_cast<int64_t>(static_cast<double>(c.context_length) / s.factor));
   }
@@ -95,6 +101,7 @@ void derive_rope_scaling(ModelConfig& c) {
   LOAM_CHECK(s.kind != RopeScalingKind::yarn || s.beta_slow < s.beta_fast,
              "model.rope_scaling.beta_slow ({}) is not below beta_fast ({})", s.beta_slow, s.beta_fast);
   if (s.kind != RopeScalingKind::longrope) return;
+  LOAM_CHECK(s.original_context > 1, "model.rope_scaling.original_context is {}", s.original_context);
   for (const auto* factors : {&s.short_factors, &s.long_factors}) {
     const char* name = factors == &s.short_factors ? "short_factors" : "long_factors";
     LOAM_CHECK(static_cast<int64_t>(factors->size()) == c.rope_dim / 2,
@@ -145,6 +152,9 @@ void derive_layers(ModelConfig& c) {
 }
 
 void check_parts(const ModelConfig& c) {
+  constexpr int64_t kLargestTable = int64_t{1} << 28;  // elements
+  LOAM_CHECK(c.positions != PositionKind::sinusoidal || c.context_length * c.dim <= kLargestTable,
+             "model.context_length {} is too long for a table of sinusoidal positions", c.context_length);
   LOAM_CHECK(!c.norm_bias || c.norm == NormKind::layer, "model.norm_bias needs model.norm=layer");
   LOAM_CHECK(c.block == BlockForm::serial || c.norm_place != NormPlace::post,
              "model.norm_place=post needs model.block=serial");
@@ -183,8 +193,6 @@ Counts layer_counts(const ModelConfig& c) {
   return n;
 }
 
-int64_t head_rows(const ModelConfig& c) { return c.head == HeadKind::scalar ? 1 : c.vocab_size; }
-
 }  // namespace
 
 ModelConfig derive(ModelConfig c) {
@@ -195,6 +203,8 @@ ModelConfig derive(ModelConfig c) {
     c.head_dim = c.dim / c.heads;
   }
   check_heads(c);
+  LOAM_CHECK(c.window_rope_theta == 0 || c.window_rope_theta > 1, "model.window_rope_theta is {}, not above 1",
+             c.window_rope_theta);
   if (c.ffn_dim == 0) c.ffn_dim = c.gated ? (8 * c.dim + 3 * 64 - 1) / (3 * 64) * 64 : 4 * c.dim;
   derive_layers(c);
   if (uses_rope(c) && c.rope_dim == 0) c.rope_dim = c.head_dim;
@@ -213,6 +223,8 @@ PositionKind layer_position(const ModelConfig& c, int64_t layer) {
   if (!c.layer_positions.empty()) return c.layer_positions[static_cast<size_t>(layer) % c.layer_positions.size()];
   return c.positions == PositionKind::rope || c.positions == PositionKind::alibi ? c.positions : PositionKind::none;
 }
+
+int64_t head_rows(const ModelConfig& c) { return c.head == HeadKind::scalar ? 1 : c.vocab_size; }
 
 double mup_width(const ModelConfig& c) {
   return c.mup_base_dim == 0 ? 1 : static_cast<double>(c.dim) / static_cast<double>(c.mup_base_dim);

@@ -45,7 +45,7 @@ const std::vector<std::pair<AttentionSpan, const char*>>& enum_names(AttentionSp
 const std::vector<std::pair<InitKind, const char*>>& enum_names(InitKind);
 const std::vector<std::pair<HeadKind, const char*>>& enum_names(HeadKind);
 
-// How rotary frequencies are stretched for contexts longer than those of pre-training; loam/nn/rotary.h has the
+// How rotary frequencies are stretched for contexts longer than those of pre-training; loam/nn/positions.h has the
 // formulas.
 struct RopeScaling {
   RopeScalingKind kind = RopeScalingKind::none;
@@ -202,7 +202,8 @@ void visit_fields(Config& c, Visitor&& visit) {
   visit("zero_init_residual", c.zero_init_residual, "projections into the residual stream start as 0");
   visit("zero_init_head", c.zero_init_head, "the head starts as 0");
   visit("mup_base_dim", c.mup_base_dim,
-        "width at which settings were tuned, for maximal update parametrisation; 0: standard parametrisation");
+        "width at which settings were tuned, for maximal update parametrisation (with Adam; head_dim should not change "
+        "with the width); 0: standard parametrisation");
 }
 
 // Compiled once, in model_config.cpp.
@@ -222,6 +223,8 @@ PositionKind layer_position(const ModelConfig& config, int64_t layer);  // rope,
 // which the learning rate of hidden matrices and the logits are divided, and the variance of their initial weights; 1
 // without.
 double mup_width(const ModelConfig& config);
+
+int64_t head_rows(const ModelConfig& config);  // V, or 1 of a scalar head
 
 // Parameters of a derived configuration (tied tables count once), and of these, the ones in neither embedding nor head.
 int64_t parameter_count(const ModelConfig& config);

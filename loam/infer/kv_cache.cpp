@@ -76,19 +76,7 @@ Var KvCache::attend(const Context& ctx, int layer, const Var& q, const Var& k, c
   }
   const auto remembered = [&](const Tensor& cache) { return Var(cache.narrow(0, first_, B).narrow(1, 0, longest)); };
   ops::AttentionOptions masked = options;
-  if (ragged_) {
-    // The one new token of a shorter row stands before the last key: its window is told by its first key. ALiBi needs
-    // no more, since a softmax does not feel what all of a query's logits have in common.
-    masked.key_count = key_count_;
-    if (options.window > 0) {
-      masked.window = 0;
-      masked.first_key = ctx.empty({B, 1}, DType::i32);
-      for (int64_t r = 0; r < B; ++r) {
-        const int64_t first = length(first_ + r) + 1 - options.window;
-        masked.first_key.data<int32_t>()[r] = static_cast<int32_t>(std::max<int64_t>(first, 0));
-      }
-    }
-  }
+  if (ragged_) masked.key_count = key_count_;
   return ops::attention(ctx, q, remembered(memory.k), remembered(memory.v), masked);
 }
 

@@ -7,8 +7,8 @@
 
 namespace loam {
 
-// Who sees whom. Query i of a row stands at key position p = i + S - T (queries are the last T positions). It sees key
-// j if
+// Who sees whom. Query i of a row stands at key position p = i + n - T with n = key_count[b] (absent: S): queries are
+// the last T of the row's positions. It sees key j if
 //   j <= p (causal), and j > p - window (if there is a window), and j >= first_key[b, i] (its document's first key;
 //   absent: 0), and j < key_count[b] (absent: S).
 // A query that sees no key has output 0, lse = -inf, and zero gradients.

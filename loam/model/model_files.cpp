@@ -145,7 +145,7 @@ Json config_json(const Family& family, const ModelConfig& config, DType dtype, c
   const char* dtype_text = dtype == DType::bf16 ? "bfloat16" : "float32";
   Json json = Json::object();
   const bool scalar = config.head == HeadKind::scalar;
-  json["architectures"] = Json(Json::Array{Json(scalar ? classifier_architecture(family) : family.architecture)});
+  json["architectures"] = Json(Json::Array{Json(scalar ? family.classifier : family.architecture)});
   if (scalar) json["id2label"] = Json(Json::Object{{"0", "LABEL_0"}});
   json["model_type"] = family.name;
   json["torch_dtype"] = dtype_text;  // transformers 4
@@ -249,6 +249,10 @@ void save_model(const ExecContext& ctx, const Model& model, const std::function<
     if (options.on_bytes) options.on_bytes(0);
     return file_tensor(ctx, place, value, file_dtype(spec, options.dtype), config);
   };
+  // A reader prefers one file to an index.
+  for (const char* earlier : {"model.safetensors", "model.safetensors.index.json"}) {
+    std::filesystem::remove(directory / earlier);
+  }
   const auto shards = cut_into_shards(places_of(family, config, *model.weights), *model.weights, options);
   for (size_t i = 0; i < shards.size(); ++i) {
     std::vector<std::pair<std::string, Tensor>> tensors;

@@ -32,11 +32,10 @@ ParamInit head_init(const ModelConfig& c, int64_t rows) {
   return init;
 }
 
-// Absent without a language model's or a scalar head of its own.
+// The embedding's table where it is tied.
 ParamRef declare_head(ParamStore& store, const ModelConfig& c, const ParamRef& embedding) {
   if (c.tied_embeddings) return embedding;
-  const int64_t rows = c.head == HeadKind::scalar ? 1 : c.vocab_size;
-  return declare(store, "head", {rows, c.dim}, ParamKind::matrix, head_init(c, rows));
+  return declare(store, "head", {head_rows(c), c.dim}, ParamKind::matrix, head_init(c, head_rows(c)));
 }
 
 ModelConfig checked(const ModelConfig& config) {
@@ -66,8 +65,7 @@ Transformer::Transformer(ParamStore& store, const ModelConfig& config) : config_
   }
   head_ = declare_head(store, c, embedding_);
   if (c.head_bias) {
-    const int64_t rows = c.head == HeadKind::scalar ? 1 : c.vocab_size;
-    head_bias_ = declare(store, "head.bias", {rows}, ParamKind::vector, {ParamInit::Kind::zeros});
+    head_bias_ = declare(store, "head.bias", {head_rows(c)}, ParamKind::vector, {ParamInit::Kind::zeros});
   }
   for (int layer = 0; layer < c.layers; ++layer) blocks_.emplace_back(store, layer, c);
   if (c.final_norm) norm_.emplace(store, "norm", -1, c, c.dim);

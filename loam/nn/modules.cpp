@@ -83,7 +83,7 @@ Var Norm::operator()(const Context& ctx, const Var& x) const {
 
 namespace {
 
-// Random numbers of dropout: embedding 0, then four uses a layer.
+// Random numbers of dropout: embedding 0, then up to four uses a layer.
 enum class DropoutUse : uint64_t { weights, attention, mlp };
 uint64_t dropout_site(int layer, DropoutUse use) {
   return 4 * static_cast<uint64_t>(layer + 1) + static_cast<uint64_t>(use);
@@ -197,27 +197,31 @@ Var Block::operator()(const Context& ctx, const Var& x, const PositionTables& ta
   return form == BlockForm::serial ? serial(ctx, x, tables, sequence) : parallel(ctx, x, tables, sequence);
 }
 
-Var Block::branch(const Context& ctx, const Var& y, const std::optional<Norm>& post_norm, int part) const {
+Var Block::branch(const Context& ctx, const Var& y, const std::optional<Norm>& post_norm, uint64_t site) const {
   Var out = post_norm && place != NormPlace::post ? (*post_norm)(ctx, y) : y;
   if (residual_scale != 1) out = ops::scale(ctx, out, residual_scale);
-  return ops::dropout(ctx, out, dropout, dropout_site(layer, part == 0 ? DropoutUse::attention : DropoutUse::mlp));
+  return ops::dropout(ctx, out, dropout, site);
 }
+
+uint64_t Block::attention_site() const { return dropout_site(layer, DropoutUse::attention); }
+uint64_t Block::mlp_site() const { return dropout_site(layer, DropoutUse::mlp); }
 
 Var Block::serial(const Context& ctx, const Var& x, const PositionTables& tables, SequenceContext& sequence) const {
   const auto normed = [&](const std::optional<Norm>& norm, const Var& v) { return norm ? (*norm)(ctx, v) : v; };
-  const auto joined = [&](const Var& v, const Var& y, const std::optional<Norm>& post_norm, int part) {
-    const Var sum = ops::add(ctx, v, branch(ctx, y, post_norm, part));
+  const auto joined = [&](const Var& v, const Var& y, const std::optional<Norm>& post_norm, uint64_t site) {
+    const Var sum = ops::add(ctx, v, branch(ctx, y, post_norm, site));
     return place == NormPlace::post ? (*post_norm)(ctx, sum) : sum;
   };
-  const Var mixed = joined(x, attention(ctx, normed(attention_norm, x), tables, sequence), attention_post_norm, 0);
-  return joined(mixed, mlp(ctx, normed(mlp_norm, mixed)), mlp_post_norm, 1);
+  const Var mixed =
+      joined(x, attention(ctx, normed(attention_norm, x), tables, sequence), attention_post_norm, attention_site());
+  return joined(mixed, mlp(ctx, normed(mlp_norm, mixed)), mlp_post_norm, mlp_site());
 }
 
 Var Block::parallel(const Context& ctx, const Var& x, const PositionTables& tables, SequenceContext& sequence) const {
   const Var for_attention = attention_norm ? (*attention_norm)(ctx, x) : x;
   const Var for_mlp = mlp_norm ? (*mlp_norm)(ctx, x) : for_attention;
-  const Var mixed = branch(ctx, attention(ctx, for_attention, tables, sequence), attention_post_norm, 0);
-  const Var fed = branch(ctx, mlp(ctx, for_mlp), mlp_post_norm, 1);
+  const Var mixed = branch(ctx, attention(ctx, for_attention, tables, sequence), attention_post_norm, attention_site());
+  const Var fed = branch(ctx, mlp(ctx, for_mlp), mlp_post_norm, mlp_site());
   return ops::add(ctx, x, ops::add(ctx, mixed, fed));
 }
 

@@ -70,8 +70,10 @@ struct Block {
  private:
   Var serial(const Context& ctx, const Var& x, const PositionTables& tables, SequenceContext& sequence) const;
   Var parallel(const Context& ctx, const Var& x, const PositionTables& tables, SequenceContext& sequence) const;
-  // What is added to the residual stream of what attention (0) or the feed-forward block (1) gave.
-  Var branch(const Context& ctx, const Var& y, const std::optional<Norm>& post_norm, int part) const;
+  // What is added to the residual stream of what attention or the feed-forward block gave; `site` of its dropout.
+  Var branch(const Context& ctx, const Var& y, const std::optional<Norm>& post_norm, uint64_t site) const;
+  uint64_t attention_site() const;
+  uint64_t mlp_site() const;
 };
 
 }  // namespace loam

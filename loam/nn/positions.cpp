@@ -4,6 +4,8 @@
 #include <bit>
 #include <cmath>
 
+#include "loam/base/parallel_for.h"
+
 namespace loam {
 namespace {
 
@@ -45,6 +47,11 @@ double scaled_frequency(double frequency, int64_t k, const YarnBounds& yarn, con
   return frequency * (kept + (1 - kept) / s.factor);
 }
 
+double ntk_theta(double theta, int64_t dim, double factor) {
+  const auto R = static_cast<double>(dim);
+  return dim > 2 ? theta * std::pow(factor, R / (R - 2)) : theta;
+}
+
 double attention_factor(const RopeScaling& s) {
   if (s.kind != RopeScalingKind::yarn && s.kind != RopeScalingKind::longrope) return 1;
   if (s.attention_factor > 0) return s.attention_factor;
@@ -55,11 +62,13 @@ double attention_factor(const RopeScaling& s) {
 
 }  // namespace
 
+double ntk_theta(const ModelConfig& c) { return ntk_theta(c.rope_theta, c.rope_dim, c.rope_scaling.factor); }
+
 ops::Rotation make_rotation(const Context& ctx, int64_t dim, double theta, const RopeScaling& s,
                             int64_t context_length) {
   LOAM_CHECK(dim > 0 && dim % 2 == 0 && theta > 0, "rope: {} rotated elements with theta {}", dim, theta);
   const auto R = static_cast<double>(dim);
-  if (s.kind == RopeScalingKind::ntk && dim > 2) theta *= std::pow(s.factor, R / (R - 2));
+  if (s.kind == RopeScalingKind::ntk) theta = ntk_theta(theta, dim, s.factor);
   const YarnBounds yarn = s.kind == RopeScalingKind::yarn ? yarn_bounds(dim, theta, s) : YarnBounds{};
   std::vector<float> values;
   for (int64_t k = 0; k < dim / 2; ++k) {
@@ -82,18 +91,18 @@ Tensor alibi_slopes(const Context& ctx, int64_t heads) {
 
 Tensor sinusoidal_table(const Context& ctx, int64_t length, int64_t dim, DType dtype) {
   const Tensor table = ctx.empty({length, dim}, dtype, MemoryKind::weights);
-  for (int64_t t = 0; t < length; ++t) {
-    for (int64_t c = 0; c < dim; ++c) {
-      const double angle =
-          static_cast<double>(t) * std::pow(10000.0, -static_cast<double>(c / 2 * 2) / static_cast<double>(dim));
-      const auto value = static_cast<float>(c % 2 == 0 ? std::sin(angle) : std::cos(angle));
-      if (dtype == DType::bf16) {
-        table.data<Bf16>()[t * dim + c] = Bf16(value);
-      } else {
-        table.data<float>()[t * dim + c] = value;
-      }
-    }
+  std::vector<double> frequency;
+  for (int64_t c = 0; c < dim; c += 2) {
+    frequency.push_back(std::pow(10000.0, -static_cast<double>(c) / static_cast<double>(dim)));
   }
+  parallel_for(ctx.threads, length, 64, [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin * dim; i < end * dim; ++i) {
+      const int64_t c = i % dim;
+      const double angle = static_cast<double>(i / dim) * frequency[static_cast<size_t>(c / 2)];
+      const auto value = static_cast<float>(c % 2 == 0 ? std::sin(angle) : std::cos(angle));
+      dtype == DType::bf16 ? void(table.data<Bf16>()[i] = Bf16(value)) : void(table.data<float>()[i] = value);
+    }
+  });
   return table;
 }
 

@@ -15,11 +15,12 @@ namespace loam {
 //   yarn      divided where a pair turns less than beta_slow times over the original context, kept where it turns more
 //             than beta_fast times, and between the two a mean; rotated vectors times 0.1 ln(factor) + 1 (Peng et al.
 //             2023)
-//   longrope  divided by long_factors[k]; rotated vectors times sqrt(1 + ln(factor) / ln(original_context)) (Ding et
-//   al.
-//             2024)
+//   longrope  divided by long_factors[k], or short_factors[k] if the model's context is at most the original one;
+//             rotated vectors times sqrt(1 + ln(factor) / ln(original_context)) (Ding et al. 2024)
 // computed in double. f32 [R/2].
-ops::Rotation make_rotation(const Context& ctx, int64_t dim, double theta, const RopeScaling& scaling);
+ops::Rotation make_rotation(const Context& ctx, int64_t dim, double theta, const RopeScaling& scaling,
+                            int64_t context_length);
+double ntk_theta(const ModelConfig& config);  // the base that NTK-aware scaling gives
 
 // Press et al. 2021: 2^(-8 i / H) for head i = 1 .. H if H is a power of two; else those of the power of two n below,
 // then every second one of 2 n. f32 [H].

@@ -135,6 +135,23 @@ TEST_F(Generation, EveryWayOfLookingBackIsRemembered) {
   }
 }
 
+// At the level `exact` a row does not feel the rows beside it, whatever their lengths.
+TEST_F(Generation, ExactRowsAreTheSameInAnyBatch) {
+  exec_ = make_exec_resources(Device{}, 2, Numerics::exact);
+  std::vector<GenerateRequest> requests{request(3, 10, 1), request(29, 10, 2)};
+  for (const ModelConfig& config : looking_back()) {
+    SCOPED_TRACE(config_to_json(config).dump());
+    model_ = make_model(exec_.context, config, DType::f32, false);
+    model_.weights->initialize(6);
+    const auto together = generate(exec_.context, model_, requests, {.batch = 2});
+    for (size_t i = 0; i < requests.size(); ++i) {
+      const auto alone = generate(exec_.context, model_, {requests[i]}, {.batch = 1});
+      EXPECT_EQ(together[i].tokens, alone[0].tokens);
+      EXPECT_EQ(together[i].logp, alone[0].logp);
+    }
+  }
+}
+
 TEST_F(Generation, StopIdsCallbackAndContextEndAReply) {
   const auto free = generate(exec_.context, model_, {request(5, 20, 1)}, {})[0];
   GenerateRequest stopped = request(5, 20, 1);

@@ -22,9 +22,12 @@ struct Case {
   std::vector<float> slopes = {};  // [H] or empty
   double dropout = 0;
   double scale() const { return 1 / std::sqrt(static_cast<double>(D)); }
+  int64_t position(int64_t b, int64_t t) const {  // of a query among the keys
+    return t + (key_count.empty() ? S : int64_t{key_count[static_cast<size_t>(b)]}) - T;
+  }
   bool sees(int64_t b, int64_t t, int64_t s) const {
-    if (causal && s > t + S - T) return false;
-    if (window > 0 && s <= t + S - T - window) return false;
+    if (causal && s > position(b, t)) return false;
+    if (window > 0 && s <= position(b, t) - window) return false;
     if (!first_key.empty() && s < first_key[static_cast<size_t>(b * T + t)]) return false;
     return key_count.empty() || s < key_count[static_cast<size_t>(b)];
   }
@@ -33,10 +36,11 @@ struct Case {
                        T, S, H, K, D, causal, first_key.size(), key_count.size(), window, softcap, slopes.size(),
                        dropout);
   }
-  double logit(double dot, int64_t t, int64_t s, int64_t h) const {
+  double logit(double dot, int64_t b, int64_t t, int64_t s, int64_t h) const {
     double x = scale() * dot;
     if (softcap > 0) x = softcap * std::tanh(x / softcap);
-    if (!slopes.empty()) x -= static_cast<double>(slopes[static_cast<size_t>(h)]) * static_cast<double>(t + S - T - s);
+    if (!slopes.empty())
+      x -= static_cast<double>(slopes[static_cast<size_t>(h)]) * static_cast<double>(position(b, t) - s);
     return x;
   }
   // By what the logit grows with scale() * dot.
@@ -152,7 +156,7 @@ Reference reference(const Problem& p) {
           double score = 0;
           for (size_t d = 0; d < width; ++d) score += q[i + d] * kv[key(s) + d];
           dots[static_cast<size_t>(s)] = score;
-          prob[static_cast<size_t>(s)] = c.logit(score, t, s, h);
+          prob[static_cast<size_t>(s)] = c.logit(score, b, t, s, h);
           if (c.sees(b, t, s)) most = std::max(most, prob[static_cast<size_t>(s)]);
         }
         for (int64_t s = 0; s < c.S; ++s) {

@@ -421,7 +421,8 @@ TEST_F(ModelFiles, OwnFormHoldsEveryConfiguration) {
 }
 
 TEST_F(ModelFiles, ScalarHeadsAreWrittenAsClassifiersOfOneLabel) {
-  for (const std::string name : {"llama_tied", "gpt2_tied", "gemma2", "qwen3_tied", "gpt_neox_parallel"}) {
+  for (const std::string name : {"llama_tied", "gpt2_tied", "gemma2", "gemma3", "qwen3_tied", "gpt_neox_parallel",
+                                 "olmo2", "phi3_partial_window", "smollm3_nope", "mistral_window"}) {
     SCOPED_TRACE(name);
     ModelConfig config = load(fixture(name)).config();
     config.head = HeadKind::scalar;
@@ -435,7 +436,9 @@ TEST_F(ModelFiles, ScalarHeadsAreWrittenAsClassifiersOfOneLabel) {
     EXPECT_EQ(file.tensor("score.weight").shape(), (Shape{1, config.dim}));
     EXPECT_FALSE(file.contains("lm_head.weight") || file.contains("embed_out.weight"));
     const Json json = Json::parse(read_file(out / "config.json"));
-    EXPECT_TRUE(json.at("architectures").as_array()[0].as_string().ends_with("ForSequenceClassification"));
+    const std::string& architecture = json.at("architectures").as_array()[0].as_string();
+    EXPECT_TRUE(architecture.ends_with("ForSequenceClassification")) << architecture;
+    EXPECT_EQ(architecture.find("Text") != std::string::npos, name == "gemma3");  // Gemma 3's other class sees pictures
     EXPECT_EQ(json.at("id2label").as_object().size(), 1u);
     const Model read = load(out.path());
     EXPECT_EQ(read.config().head, HeadKind::scalar);

@@ -256,6 +256,53 @@ TEST(Transformer, RecomputedBlocksGiveEqualGradients) {
   }
 }
 
+// What dropout drops depends on the sample, not on the cut into micro-batches, nor on whether a block is computed
+// again.
+TEST(Transformer, DropoutIsTheSameForAnyCut) {
+  ExecResources exec = make_exec_resources(Device{}, 2);
+  StepState step;
+  exec.context.step = &step;
+  exec.context.seed = 3;
+  ModelConfig c;
+  c.vocab_size = 32, c.layers = 2, c.dim = 32, c.heads = 4, c.dropout = 0.2, c.attention_dropout = 0.3,
+  c.init_std = 0.2;
+  const Model model = make_model(exec.context, c, DType::f32, true);
+  model.weights->initialize(1);
+  const SafetensorsFile file(fixture("llama_tied") / "expected.safetensors");
+  const Batch all = batch_of(file);
+  int64_t count = 0;
+  for (int32_t target : all.targets.span<int32_t>()) count += target >= 0;
+  // Rows [begin, begin + rows), blocks recomputed or not; gradients are added.
+  const auto pass = [&](int64_t begin, int64_t rows, bool again) {
+    step.first_sample = 40 + begin;
+    Tape tape;
+    const Context ctx(exec.context, &tape);
+    const auto part = [&](const Tensor& t) { return t.narrow(0, begin, rows); };
+    FullSequence sequence(part(all.positions), part(all.first_key));
+    Var x = model.transformer->embed(ctx, part(all.ids), sequence);
+    for (int layer = 0; layer < 2; ++layer) {
+      const Segment segment = [&, layer](const Context& c2, const std::vector<Var>& in) {
+        return std::vector<Var>{model.transformer->block(c2, layer, in[0], sequence)};
+      };
+      x = again ? recompute(ctx, segment, {x})[0] : segment(ctx, {x})[0];
+    }
+    const auto loss = ops::cross_entropy(ctx, model.transformer->final_norm(ctx, x), model.transformer->head(),
+                                         part(all.targets), 1 / static_cast<float>(count));
+    tape.backward(ctx, loss.loss);
+  };
+  const auto gradients = [&](int64_t rows, bool again) {
+    model.weights->clear_gradients();
+    for (int64_t begin = 0; begin < 2; begin += rows) pass(begin, rows, again);
+    model.weights->finish_gradients(exec.context);
+    return joined(gradients_of(model));
+  };
+  const std::vector<float> whole = gradients(2, false);
+  EXPECT_EQ(gradients(2, true), whole);
+  EXPECT_LE(relative_error(gradients(1, false), whole), 1e-6);
+  exec.context.seed = 4;
+  EXPECT_GT(relative_error(gradients(2, false), whole), 0.1);
+}
+
 TEST(Transformer, ErrorsNameIdAndPosition) {
   const ExecResources exec = make_exec_resources(Device{}, 1);
   const Model gpt2 = load_model(exec.context, fixture("gpt2_tied"), DType::f32);

@@ -30,7 +30,8 @@ OpCase attention_case(const AttentionSizes& z, const Mask& mask) {
   };
   c.reference = [=](std::span<const Values> in, std::span<const Values>) {
     auto sees = [&](int64_t b, int64_t i, int64_t j) {
-      return (!mask.causal || j <= i + z.S - z.T) &&
+      const int64_t keys = mask.key_count.empty() ? z.S : mask.key_count[static_cast<size_t>(b)];
+      return (!mask.causal || j <= i + keys - z.T) &&
              (mask.first_key.empty() || j >= mask.first_key[static_cast<size_t>(b * z.T + i)]) &&
              (mask.key_count.empty() || j < mask.key_count[static_cast<size_t>(b)]);
     };

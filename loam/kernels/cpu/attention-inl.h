@@ -43,13 +43,14 @@ HWY_INLINE FloatVec exp2_softmax(FloatVec x) {
   return hn::Mul(p, hn::BitCast(d, hn::ShiftLeft<23>(hn::BitCast(di, shifted))));
 }
 
-// Turns scores that score_panels made with alpha = score_factor(logits) into logits in units of ln 2, for keys
-// [begin, end) of a tile; `distance` is that of the row's position from the tile's first key. `slope` (absent: null)
-// gets 1 - tanh^2, by which the cap shrinks a gradient.
+// What score_panels multiplies q.k with.
 HWY_INLINE float score_factor(const AttentionLogits& logits) {
   return logits.softcap > 0 ? logits.scale / logits.softcap : logits.scale * kLog2e;
 }
 HWY_INLINE bool is_plain(const AttentionLogits& logits) { return logits.softcap == 0 && !logits.slopes; }
+// Turns scores that score_panels made with alpha = score_factor(logits) into logits in units of ln 2, for keys
+// [begin, end) of a tile; `distance` is that of the row's position from the tile's first key. `cap_slope` (or null)
+// gets 1 - tanh^2, by which the cap shrinks a gradient.
 HWY_INLINE void finish_scores(const AttentionLogits& logits, float alibi, int64_t distance, int64_t begin, int64_t end,
                               float* s, float* cap_slope) {
   const FloatTag d;

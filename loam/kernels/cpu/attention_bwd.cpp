@@ -182,8 +182,8 @@ class BackwardHead {
       const KeyRange range = clip(state.range, tile, keys);
       const int64_t t = (row + r) % shape_.T, h = kv_ * shape_.group() + (row + r) / shape_.T;
       if (!plain) {
-        finish_scores(args_.logits, slope_of(args_.logits, h), t + shape_.S - shape_.T - tile, first, last, p,
-                      cap_slope);
+        finish_scores(args_.logits, slope_of(args_.logits, h), query_position(shape_, args_.mask, b_, t) - tile, first,
+                      last, p, cap_slope);
       }
       if (drops) {
         std::fill(kept, kept + kTile, 1.0f);

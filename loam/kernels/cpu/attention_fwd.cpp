@@ -154,8 +154,8 @@ class ForwardRows {
   float weigh(int64_t r, float* s, int64_t tile, KeyRange range, KeyRange panels) {
     const int64_t row = first_row_ + r, t = row % shape_.T, h = kv_ * shape_.group() + row / shape_.T;
     if (!is_plain(args_.logits)) {
-      finish_scores(args_.logits, slope_of(args_.logits, h), t + shape_.S - shape_.T - tile, panels.begin, panels.end,
-                    s, nullptr);
+      finish_scores(args_.logits, slope_of(args_.logits, h), query_position(shape_, args_.mask, b_, t) - tile,
+                    panels.begin, panels.end, s, nullptr);
     }
     const float shrink = online_softmax(s, range, panels, maximum_[r], sum_[r]);
     if (args_.dropout.probability > 0 && !range.empty()) {

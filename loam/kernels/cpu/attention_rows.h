@@ -34,6 +34,12 @@ inline AttentionShape attention_shape(const View& q, const View& k) {
   return {B, T, k.dim(1), H, k.dim(2), D};
 }
 
+// Of query t among the keys.
+inline int64_t query_position(const AttentionShape& shape, const AttentionMask& mask, int64_t b, int64_t t) {
+  const int64_t keys = mask.key_count ? mask.key_count.ptr<int32_t>()[b * mask.key_count.stride(0)] : shape.S;
+  return t + keys - shape.T;
+}
+
 inline KeyRange visible_keys(const AttentionShape& shape, const AttentionMask& mask, int64_t b, int64_t t) {
   KeyRange range{0, shape.S};
   if (mask.first_key) {
@@ -43,7 +49,7 @@ inline KeyRange visible_keys(const AttentionShape& shape, const AttentionMask& m
   if (mask.key_count) {
     range.end = std::min<int64_t>(range.end, mask.key_count.ptr<int32_t>()[b * mask.key_count.stride(0)]);
   }
-  const int64_t position = t + shape.S - shape.T;
+  const int64_t position = query_position(shape, mask, b, t);
   if (mask.causal) range.end = std::min(range.end, position + 1);
   if (mask.window > 0) range.begin = std::max(range.begin, position - mask.window + 1);
   return range;

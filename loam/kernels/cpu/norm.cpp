@@ -31,7 +31,8 @@ GroupedRows grouped_rows(const View& view, const char* what) {
   }
   const auto [N, G, C] = view.dims<3>();
   LOAM_CHECK(C <= 1 || view.stride(2) == 1, "{}: its last axis has stride {}, not 1", what, view.stride(2));
-  return {N * G, C, G, view.stride(0), G == 1 ? view.stride(0) : view.stride(1)};
+  if (G == 1 || view.stride(0) == G * view.stride(1)) return {N * G, C, 1, view.stride(G == 1 ? 0 : 1), 0};
+  return {N * G, C, G, view.stride(0), view.stride(1)};
 }
 }  // namespace
 }  // namespace loam

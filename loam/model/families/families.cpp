@@ -1,5 +1,8 @@
-#include "loam/base/log.h"
 #include "loam/model/families/family.h"
+
+#include <cmath>
+
+#include "loam/nn/positions.h"
 
 namespace loam {
 
@@ -27,6 +30,18 @@ ModelConfig computed(ModelConfig c) {
   c.scaled_residual_init = defaults.scaled_residual_init;
   c.zero_init_residual = c.zero_init_head = false;
   if (mup_width(c) == 1) c.mup_base_dim = 0;
+  if (c.attention_scale == 0) c.attention_scale = 1 / std::sqrt(static_cast<double>(c.head_dim));
+  bool rotates = false;
+  for (int64_t layer = 0; layer < c.layers; ++layer) rotates |= layer_position(c, layer) == PositionKind::rope;
+  if (!rotates) {
+    c.rope_theta = defaults.rope_theta;
+    c.window_rope_theta = 0;
+    c.rope_dim = 0;
+    c.rope_scaling = {};
+  } else if (c.rope_scaling.kind == RopeScalingKind::ntk) {
+    c.rope_theta = ntk_theta(c);
+    c.rope_scaling = {};
+  }
   return c;
 }
 
@@ -63,14 +78,6 @@ const Family& family_for(const ModelConfig& config) {
   }
   fail(ErrorCode::kInvalidArgument, "no model family can hold this configuration ({} were tried): {}", known_names(),
        config_to_json(config).dump());
-}
-
-std::string classifier_architecture(const Family& family) {
-  const std::string& name = family.architecture;
-  for (const std::string suffix : {"ForCausalLM", "LMHeadModel"}) {
-    if (name.ends_with(suffix)) return name.substr(0, name.size() - suffix.size()) + "ForSequenceClassification";
-  }
-  return name;
 }
 
 }  // namespace loam

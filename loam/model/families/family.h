@@ -30,6 +30,7 @@ struct TensorRule {
 struct Family {
   std::string name;                           // model_type of config.json: "llama", "gpt2"
   std::string architecture;                   // "LlamaForCausalLM"
+  std::string classifier;                     // with a scalar head: "LlamaForSequenceClassification"
   std::string prefix;                         // of all names but the head's; files of the bare model lack it
   std::string head;                           // the tensor of a language model's head
   std::vector<std::string> ignored_suffixes;  // of buffers that old files hold and that are no weights
@@ -50,9 +51,6 @@ bool computes_the_same(const ModelConfig& a, const ModelConfig& b);
 // the order of rotated rows, which is changed where it must be.
 bool can_hold(const Family& family, const ModelConfig& config);
 const Family& family_for(const ModelConfig& config);  // the first that can; loam's own form holds every one
-
-// The class of a model with a scalar head: "LlamaForSequenceClassification".
-std::string classifier_architecture(const Family& family);
 
 extern const Family kLlamaFamily, kMistralFamily, kQwen2Family, kQwen3Family, kGemma2Family, kGemma3Family,
     kOlmo2Family, kSmolLm3Family, kPhi3Family, kGptNeoxFamily, kGpt2Family, kLoamFamily;

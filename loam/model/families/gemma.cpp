@@ -78,20 +78,22 @@ void read_gemma3_rope(Settings& s, ModelConfig& c) {
   c.window_rope_theta = s.number("rope_local_base_freq", 10000);
   const Json* parameters = s.value("rope_parameters");
   const Json* full = parameters ? parameters->find("full_attention") : nullptr;
-  if (!full) return read_rope(s, c, 1e6);
+  if (!full) return read_rope(s, c, {.theta = 1e6, .partial = {}});
   s.ignore({"rope_theta", "rope_scaling"});
   const std::string key = "rope_parameters.full_attention";
   c.rope_theta = 1e6;
   read_rope_object(key, *full, c);
   Settings inner(*full);
   c.rope_theta = inner.number("rope_theta", 1e6);
-  c.rope_dim = 0;
+  inner.require("partial_rotary_factor", 1.0);
   const Json* window = parameters->find("sliding_attention");
   if (!window || window->is_null()) return;
-  if (!window->is_object()) fail(ErrorCode::kBadFormat, "\"rope_parameters.sliding_attention\": expected an object");
-  Settings local(*window);
-  local.require("rope_type", "default");
-  c.window_rope_theta = local.number("rope_theta", 10000);
+  ModelConfig local;
+  read_rope_object("rope_parameters.sliding_attention", *window, local);
+  if (local.rope_scaling.kind != RopeScalingKind::none) {
+    fail(ErrorCode::kBadFormat, "\"rope_parameters.sliding_attention\": scaled positions are not supported there");
+  }
+  c.window_rope_theta = Settings(*window).number("rope_theta", 10000);
 }
 
 ModelConfig read_gemma3(const Json& json) {
@@ -111,6 +113,9 @@ ModelConfig read_gemma3(const Json& json) {
 }
 
 Json write_gemma3(const ModelConfig& c) {
+  if (c.rope_scaling.kind == RopeScalingKind::yarn && !c.rope_scaling.truncate) {
+    fail(ErrorCode::kInvalidArgument, "transformers always rounds the bounds of yarn in Gemma 3");
+  }
   Json json = write_common(c);
   const Json full = rope_object(c);
   const double local = c.window_rope_theta > 0 ? c.window_rope_theta : c.rope_theta;
@@ -129,9 +134,11 @@ Json write_gemma3(const ModelConfig& c) {
 
 }  // namespace
 
-const Family kGemma2Family{"gemma2", "Gemma2ForCausalLM", "model.",     "lm_head.weight",
-                           {},       read_gemma2,         write_gemma2, rules};
-const Family kGemma3Family{"gemma3_text", "Gemma3ForCausalLM", "model.", "lm_head.weight", {},
+const Family kGemma2Family{"gemma2",    "Gemma2ForCausalLM", "Gemma2ForSequenceClassification",
+                           "model.",    "lm_head.weight",    {},
+                           read_gemma2, write_gemma2,        rules};
+const Family kGemma3Family{"gemma3_text", "Gemma3ForCausalLM", "Gemma3TextForSequenceClassification",
+                           "model.",      "lm_head.weight",    {},
                            read_gemma3,   write_gemma3,        rules};
 
 }  // namespace loam

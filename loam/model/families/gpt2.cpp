@@ -76,8 +76,14 @@ std::vector<TensorRule> rules(const ModelConfig& c) {
 
 }  // namespace
 
-const Family kGpt2Family{
-    "gpt2", "GPT2LMHeadModel", "transformer.", "lm_head.weight", {".attn.bias", ".attn.masked_bias"}, read, write,
-    rules};
+const Family kGpt2Family{"gpt2",
+                         "GPT2LMHeadModel",
+                         "GPT2ForSequenceClassification",
+                         "transformer.",
+                         "lm_head.weight",
+                         {".attn.bias", ".attn.masked_bias"},
+                         read,
+                         write,
+                         rules};
 
 }  // namespace loam

@@ -11,7 +11,7 @@ ModelConfig read(const Json& json) {
   ModelConfig c;
   c.vocab_size = s.integer("vocab_size");
   c.context_length = s.integer("max_position_embeddings");
-  c.layers = s.integer("num_hidden_layers");
+  c.layers = s.layers("num_hidden_layers");
   c.dim = s.integer("hidden_size");
   c.heads = s.integer("num_attention_heads");
   c.ffn_dim = s.integer("intermediate_size");
@@ -27,7 +27,7 @@ ModelConfig read(const Json& json) {
   c.init_std = s.number("initializer_range", 0.02);
   // transformers 4 has names of its own, and reads no other.
   const double theta = s.number("rotary_emb_base", 10000), partial = s.number("rotary_pct", 0.25);
-  read_rope(s, c, theta, partial);
+  read_rope(s, c, {.theta = theta, .partial = partial});
   s.ignore({"hidden_dropout", "classifier_dropout"});
   s.finish();
   return c;
@@ -87,6 +87,7 @@ std::vector<TensorRule> rules(const ModelConfig& c) {
 
 const Family kGptNeoxFamily{"gpt_neox",
                             "GPTNeoXForCausalLM",
+                            "GPTNeoXForSequenceClassification",
                             "gpt_neox.",
                             "embed_out.weight",
                             {".attention.bias", ".attention.masked_bias", ".rotary_emb.inv_freq"},

@@ -30,7 +30,14 @@ std::vector<TensorRule> rules(const ModelConfig& c) { return llama_like_rules(c)
 
 }  // namespace
 
-const Family kLlamaFamily{
-    "llama", "LlamaForCausalLM", "model.", "lm_head.weight", {".rotary_emb.inv_freq"}, read, write, rules};
+const Family kLlamaFamily{"llama",
+                          "LlamaForCausalLM",
+                          "LlamaForSequenceClassification",
+                          "model.",
+                          "lm_head.weight",
+                          {".rotary_emb.inv_freq"},
+                          read,
+                          write,
+                          rules};
 
 }  // namespace loam

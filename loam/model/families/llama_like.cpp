@@ -6,7 +6,7 @@ ModelConfig read_llama_like(Settings& s, const LlamaDefaults& defaults) {
   ModelConfig c;
   c.vocab_size = s.integer("vocab_size");
   c.context_length = s.integer("max_position_embeddings");
-  c.layers = s.integer("num_hidden_layers");
+  c.layers = s.layers("num_hidden_layers");
   c.dim = s.integer("hidden_size");
   c.heads = s.integer("num_attention_heads");
   c.kv_heads = s.integer("num_key_value_heads", defaults.kv_heads);

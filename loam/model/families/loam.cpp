@@ -33,6 +33,7 @@ std::vector<TensorRule> rules(const ModelConfig& c) {
 
 }  // namespace
 
-const Family kLoamFamily{"loam", "LoamForCausalLM", "", "head", {}, read, write, rules};
+const Family kLoamFamily{"loam", "LoamForCausalLM", "LoamForSequenceClassification", "", "head", {}, read, write,
+                         rules};
 
 }  // namespace loam

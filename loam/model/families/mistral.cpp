@@ -26,7 +26,14 @@ std::vector<TensorRule> rules(const ModelConfig& c) { return llama_like_rules(c)
 
 }  // namespace
 
-const Family kMistralFamily{
-    "mistral", "MistralForCausalLM", "model.", "lm_head.weight", {".rotary_emb.inv_freq"}, read, write, rules};
+const Family kMistralFamily{"mistral",
+                            "MistralForCausalLM",
+                            "MistralForSequenceClassification",
+                            "model.",
+                            "lm_head.weight",
+                            {".rotary_emb.inv_freq"},
+                            read,
+                            write,
+                            rules};
 
 }  // namespace loam

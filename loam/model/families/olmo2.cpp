@@ -31,6 +31,7 @@ std::vector<TensorRule> rules(const ModelConfig& c) {
 
 }  // namespace
 
-const Family kOlmo2Family{"olmo2", "Olmo2ForCausalLM", "model.", "lm_head.weight", {}, read, write, rules};
+const Family kOlmo2Family{
+    "olmo2", "Olmo2ForCausalLM", "Olmo2ForSequenceClassification", "model.", "lm_head.weight", {}, read, write, rules};
 
 }  // namespace loam

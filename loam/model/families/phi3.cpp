@@ -12,7 +12,7 @@ ModelConfig read(const Json& json) {
   defaults.norm_eps = 1e-5;
   ModelConfig c = read_llama_like(s, defaults);
   c.window = s.integer("sliding_window", 0);
-  read_rope(s, c, 10000, 1, kOriginalContext);
+  read_rope(s, c, {.theta = 10000, .partial = 1, .original_context = kOriginalContext});
   if (c.rope_scaling.kind != RopeScalingKind::none && c.rope_scaling.kind != RopeScalingKind::longrope) {
     fail(ErrorCode::kBadFormat, "\"rope_scaling\": Phi-3 has none but \"longrope\"");
   }
@@ -23,6 +23,9 @@ ModelConfig read(const Json& json) {
 }
 
 Json write(const ModelConfig& c) {
+  if (c.rope_scaling.kind == RopeScalingKind::longrope && c.heads * c.head_dim != c.dim) {
+    fail(ErrorCode::kInvalidArgument, "transformers counts the factors of longrope by hidden_size / heads");
+  }
   Json json = write_llama_like(c);
   json["sliding_window"] = c.window > 0 ? Json(c.window) : Json();
   const int64_t original = c.rope_scaling.original_context;
@@ -50,7 +53,14 @@ std::vector<TensorRule> rules(const ModelConfig& c) {
 
 }  // namespace
 
-const Family kPhi3Family{"phi3", "Phi3ForCausalLM", "model.", "lm_head.weight", {".rotary_emb.inv_freq"}, read, write,
+const Family kPhi3Family{"phi3",
+                         "Phi3ForCausalLM",
+                         "Phi3ForSequenceClassification",
+                         "model.",
+                         "lm_head.weight",
+                         {".rotary_emb.inv_freq"},
+                         read,
+                         write,
                          rules};
 
 }  // namespace loam

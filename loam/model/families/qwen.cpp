@@ -5,9 +5,14 @@
 namespace loam {
 namespace {
 
-void read_qwen_windows(Settings& s, ModelConfig& c) {
+// Absent: the default; null: none.
+int64_t window_of(const Json& json, Settings& s) {
+  return s.integer("sliding_window", json.find("sliding_window") ? 0 : 4096);
+}
+
+void read_qwen_windows(const Json& json, Settings& s, ModelConfig& c) {
   const bool used = s.flag("use_sliding_window", false);
-  const int64_t window = s.integer("sliding_window", 4096), first = s.integer("max_window_layers", 28);
+  const int64_t window = window_of(json, s), first = s.integer("max_window_layers", 28);
   read_windows(s, c, used ? window : 0, [&](int64_t layer) { return layer >= first; });
 }
 
@@ -23,7 +28,7 @@ ModelConfig read_qwen2(const Json& json) {
   if (!json.find("num_key_value_heads")) defaults.kv_heads = 32;
   ModelConfig c = read_llama_like(s, defaults);
   c.attention_bias = true;
-  read_qwen_windows(s, c);
+  read_qwen_windows(json, s, c);
   read_rope(s, c);
   s.finish();
   return c;
@@ -44,7 +49,7 @@ ModelConfig read_qwen3(const Json& json) {
   ModelConfig c = read_llama_like(s, defaults);
   c.attention_bias = c.attention_out_bias = s.flag("attention_bias", false);
   c.qk_norm = QkNorm::head;
-  read_qwen_windows(s, c);
+  read_qwen_windows(json, s, c);
   read_rope(s, c);
   s.finish();
   return c;
@@ -60,8 +65,11 @@ std::vector<TensorRule> rules(const ModelConfig& c) { return llama_like_rules(c)
 
 }  // namespace
 
-const Family kQwen2Family{"qwen2",    "Qwen2ForCausalLM", "model.", "lm_head.weight", {".rotary_emb.inv_freq"},
+const Family kQwen2Family{"qwen2",    "Qwen2ForCausalLM", "Qwen2ForSequenceClassification",
+                          "model.",   "lm_head.weight",   {".rotary_emb.inv_freq"},
                           read_qwen2, write_qwen2,        rules};
-const Family kQwen3Family{"qwen3", "Qwen3ForCausalLM", "model.", "lm_head.weight", {}, read_qwen3, write_qwen3, rules};
+const Family kQwen3Family{"qwen3",    "Qwen3ForCausalLM", "Qwen3ForSequenceClassification",
+                          "model.",   "lm_head.weight",   {},
+                          read_qwen3, write_qwen3,        rules};
 
 }  // namespace loam

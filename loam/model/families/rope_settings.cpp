@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "loam/base/log.h"
+#include "loam/nn/positions.h"
 
 namespace loam {
 namespace {
@@ -117,12 +118,18 @@ void read_rope_object(const std::string& key, const Json& rope, ModelConfig& c) 
     scaling.attention_factor = positive(s, key, "attention_factor");
     scaling.short_factors = read_factors(s, key, "short_factor");
     scaling.long_factors = read_factors(s, key, "long_factor");
+    if (c.context_length > scaling.original_context) {
+      log_warn(
+          "config.json: \"{}\": texts of at most {} tokens get the long factors, too; transformers gives them the "
+          "short ones",
+          key, scaling.original_context);
+    }
   } else {
     scaling.original_context = 0;
   }
 }
 
-void read_rope(Settings& s, ModelConfig& c, double theta, double partial, int64_t original_context) {
+void read_rope(Settings& s, ModelConfig& c, const RopeDefaults& defaults) {
   std::optional<double> stated_theta, stated_partial;
   std::string stated_by;
   const auto take = [&](Settings& settings, const std::string& prefix) {
@@ -138,7 +145,7 @@ void read_rope(Settings& s, ModelConfig& c, double theta, double partial, int64_
     if (settings.value("partial_rotary_factor")) stated_partial = settings.number("partial_rotary_factor", 1);
   };
   take(s, "");
-  c.rope_scaling.original_context = std::max<int64_t>(s.integer(kOriginal, original_context), 0);
+  c.rope_scaling.original_context = std::max<int64_t>(s.integer(kOriginal, defaults.original_context), 0);
   const Json* parameters = s.value("rope_parameters");
   const Json* scaling = s.value("rope_scaling");
   for (const auto& [key, rope] : {std::pair{"rope_parameters", parameters}, std::pair{"rope_scaling", scaling}}) {
@@ -150,10 +157,14 @@ void read_rope(Settings& s, ModelConfig& c, double theta, double partial, int64_
     read_rope_object(key, *rope, c);  // rope_scaling, read last, counts where both are there
   }
   if (c.rope_scaling.kind == RopeScalingKind::none) c.rope_scaling = {};
-  c.rope_theta = stated_theta.value_or(theta);
-  const double part = stated_partial.value_or(partial);
-  if (!(part > 0 && part <= 1)) fail(ErrorCode::kBadFormat, "\"partial_rotary_factor\" is {}", part);
+  c.rope_theta = stated_theta.value_or(defaults.theta);
+  const double part = stated_partial.value_or(defaults.partial.value_or(1));
+  if (!(part > 0 && part <= 1) || (part != 1 && !defaults.partial)) {
+    fail(ErrorCode::kBadFormat, "\"partial_rotary_factor\": {} is not supported", part);
+  }
   const int64_t head_dim = c.head_dim > 0 ? c.head_dim : c.dim / std::max<int64_t>(c.heads, 1);
+  if (head_dim < 1 || head_dim > 4096)
+    fail(ErrorCode::kBadFormat, "\"head_dim\": heads of {} elements are not supported", head_dim);
   c.rope_dim = static_cast<int64_t>(static_cast<double>(head_dim) * part);
 }
 
@@ -170,11 +181,9 @@ Json rope_object(const ModelConfig& c) {
   switch (s.kind) {
     case RopeScalingKind::none:
       break;
-    case RopeScalingKind::ntk: {  // a plain rotation with another base
-      const auto R = static_cast<double>(c.rope_dim);
-      if (R > 2) theta *= std::pow(s.factor, R / (R - 2));
+    case RopeScalingKind::ntk:  // a plain rotation with another base
+      theta = ntk_theta(c);
       break;
-    }
     case RopeScalingKind::linear:
       rope["rope_type"] = "linear";
       break;

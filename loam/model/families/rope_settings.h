@@ -2,15 +2,20 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 
 #include "loam/model/families/settings.h"
 
 namespace loam {
 
 // Reads rope_theta, rope_scaling (transformers 4), rope_parameters (5), partial_rotary_factor and
-// original_max_position_embeddings into `c`, whose sizes are there; `theta`, `partial` and `original_context` where the
-// keys are absent.
-void read_rope(Settings& s, ModelConfig& c, double theta = 10000, double partial = 1, int64_t original_context = 0);
+// original_max_position_embeddings into `c`, whose sizes are there; `defaults` where the keys are absent.
+struct RopeDefaults {
+  double theta = 10000;
+  std::optional<double> partial;  // of families that may rotate a part of each head; the others refuse to
+  int64_t original_context = 0;
+};
+void read_rope(Settings& s, ModelConfig& c, const RopeDefaults& defaults = {});
 // One such object, "rope_parameters" or a part of it: `key` for messages.
 void read_rope_object(const std::string& key, const Json& rope, ModelConfig& c);
 // Writes all of them.

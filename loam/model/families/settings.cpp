@@ -156,6 +156,13 @@ int64_t Settings::integer(const char* key, int64_t fallback) {
   return found->as_int();
 }
 
+int64_t Settings::layers(const char* key) {
+  constexpr int64_t kMost = 4096;  // as derive() has it
+  const int64_t layers = integer(key);
+  if (layers < 1 || layers > kMost) fail(ErrorCode::kBadFormat, "\"{}\" is {}", key, layers);
+  return layers;
+}
+
 double Settings::number(const char* key, double fallback) {
   const Json* found = value(key);
   if (!found) return fallback;
@@ -189,6 +196,7 @@ void Settings::require(const char* key, const Json& neutral) {
 void Settings::ignore(std::initializer_list<const char*> keys) { seen_.insert(keys.begin(), keys.end()); }
 
 void Settings::finish() {
+  require("is_causal", true);
   for (const char* key : kUnsupported) {
     if (seen_.contains(key)) continue;
     const Json* found = value(key);
@@ -196,7 +204,7 @@ void Settings::finish() {
   }
   seen_.insert(std::begin(kWithoutEffect), std::end(kWithoutEffect));
   for (const auto& [key, found] : json_.as_object()) {
-    if (seen_.contains(key) || is_empty(found)) continue;
+    if (seen_.contains(key) || (is_empty(found) && !found.is_bool())) continue;
     log_warn("config.json: \"{}\" is not known and has no effect", key.substr(0, 100));
   }
 }

@@ -18,6 +18,7 @@ class Settings {
   explicit Settings(const Json& json);
 
   int64_t integer(const char* key);  // required
+  int64_t layers(const char* key);   // required; a number that lists of layers may be made for
   int64_t integer(const char* key, int64_t fallback);
   double number(const char* key, double fallback);
   bool flag(const char* key, bool fallback);

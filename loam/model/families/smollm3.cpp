@@ -34,7 +34,7 @@ ModelConfig read(const Json& json) {
   read_windows(s, c, windows ? window : 0,
                [&](int64_t layer) { return c.layer_positions[static_cast<size_t>(layer)] == PositionKind::none; });
   s.ignore({"max_window_layers"});
-  read_rope(s, c, 2e6);
+  read_rope(s, c, {.theta = 2e6, .partial = {}});
   s.finish();
   return c;
 }
@@ -59,6 +59,8 @@ std::vector<TensorRule> rules(const ModelConfig& c) { return llama_like_rules(c)
 
 }  // namespace
 
-const Family kSmolLm3Family{"smollm3", "SmolLM3ForCausalLM", "model.", "lm_head.weight", {}, read, write, rules};
+const Family kSmolLm3Family{
+    "smollm3", "SmolLM3ForCausalLM", "SmolLM3ForSequenceClassification", "model.", "lm_head.weight", {}, read, write,
+    rules};
 
 }  // namespace loam
