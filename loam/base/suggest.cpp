@@ -36,6 +36,12 @@ std::string nearest_name(std::string_view name, const std::vector<std::string>& 
       nearest = candidate;
     }
   }
+  if (!nearest.empty() || name.size() < 3) return nearest;
+  // Half a name.
+  for (const std::string& candidate : candidates) {
+    const bool begins = candidate.starts_with(name) && candidate.size() <= 2 * name.size();
+    if (begins && (nearest.empty() || candidate.size() < nearest.size())) nearest = candidate;
+  }
   return nearest;
 }
 

@@ -1,5 +1,6 @@
 #include "loam/config/train_config.h"
 
+#include <algorithm>
 #include <cfloat>
 #include <cmath>
 
@@ -127,8 +128,12 @@ void check_weights(const std::vector<double>& weights, const std::string& name) 
   LOAM_CHECK(sum > 0, "{}: all are 0", name);
 }
 
+constexpr size_t kMaxSources = 1024;
+
 void check_data(const DataConfig& c) {
   check_ranges(c, "data", kDataRanges);
+  LOAM_CHECK(c.sources.size() <= kMaxSources, "data.sources has {} entries; there may be {}", c.sources.size(),
+             kMaxSources);
   check_names(c.sources, "data.sources");
   check_names(c.validation, "data.validation");
   LOAM_CHECK(c.path.empty() || c.sources.empty(), "data.path and data.sources are both set: one says where data are");
@@ -166,7 +171,68 @@ void check_optimizer(const OptimizerConfig& c) {
   LOAM_CHECK(c.momentum > 0 && c.dampening == 0, "optimizer.nesterov needs optimizer.momentum and no dampening");
 }
 
+bool is_one_of(OptimizerKind kind, std::initializer_list<OptimizerKind> kinds) {
+  return std::find(kinds.begin(), kinds.end(), kind) != kinds.end();
+}
+
+std::string kind_name(const OptimizerConfig& c) { return config_detail::to_json(c.kind).as_string(); }
+
+// Settings that kind and schedule have no use for.
+std::vector<std::string> unused_settings(const OptimizerConfig& c) {
+  using enum OptimizerKind;
+  std::vector<std::string> names;
+  const auto add = [&](bool used, std::initializer_list<const char*> list) {
+    if (!used) names.insert(names.end(), list.begin(), list.end());
+  };
+  add(is_one_of(c.kind, {adamw, adam, muon, lion}), {"beta1", "beta2"});
+  add(is_one_of(c.kind, {adamw, adam, muon, adagrad, rmsprop}), {"eps"});
+  add(is_one_of(c.kind, {sgd, rmsprop}), {"momentum"});
+  add(c.kind == sgd && c.momentum > 0, {"dampening"});
+  add(c.kind == sgd, {"nesterov"});
+  add(c.kind == rmsprop, {"alpha"});
+  add(c.kind == muon, {"muon_lr", "muon_momentum", "muon_nesterov", "muon_steps", "muon_scale"});
+  add(c.schedule == ScheduleKind::wsd, {"decay_fraction", "decay_steps", "decay_shape"});
+  add(c.schedule != ScheduleKind::constant, {"min_lr_ratio"});
+  return names;
+}
+
+// One line that names those of them which were set all the same; "" for none.
+std::string idle_settings(const OptimizerConfig& c) {
+  OptimizerConfig usual;
+  usual.kind = c.kind;
+  usual.beta2 = beta2_of(usual), usual.eps = eps_of(usual);
+  const Json set = config_to_json(c), untouched = config_to_json(usual);
+  std::string list;
+  for (const std::string& name : unused_settings(c)) {
+    if (set.at(name) != untouched.at(name)) list += (list.empty() ? "optimizer." : ", optimizer.") + name;
+  }
+  if (list.empty()) return "";
+  return fmt::format("without effect under optimizer.kind {} and optimizer.schedule {}: {}", kind_name(c),
+                     config_detail::to_json(c.schedule).as_string(), list);
+}
+
+void add_schedule_warnings(const TrainConfig& c, std::vector<std::string>& warnings) {
+  const OptimizerConfig& o = c.optimizer;
+  if (o.warmup_steps >= c.steps) {
+    warnings.push_back(
+        fmt::format("optimizer.warmup_steps ({}) is not below steps ({}): the learning rate never reaches optimizer.lr",
+                    o.warmup_steps, c.steps));
+  } else if (o.schedule == ScheduleKind::wsd && o.decay_steps > c.steps - o.warmup_steps) {
+    warnings.push_back(
+        fmt::format("optimizer.decay_steps ({}) reaches into the warm-up: the rate decays in the last {} of {} steps",
+                    o.decay_steps, c.steps - o.warmup_steps, c.steps));
+  }
+}
+
 }  // namespace
+
+double beta2_of(const OptimizerConfig& config) {
+  return config.beta2.value_or(config.kind == OptimizerKind::lion ? 0.99 : 0.95);
+}
+
+double eps_of(const OptimizerConfig& config) {
+  return config.eps.value_or(config.kind == OptimizerKind::adagrad ? 1e-10 : 1e-8);
+}
 
 const std::string& first_data_path(const DataConfig& data) {
   return data.path.empty() && !data.sources.empty() ? data.sources[0].path : data.path;
@@ -176,6 +242,12 @@ TrainConfig derive(TrainConfig c) {
   c.model = derive(c.model);
   check_data(c.data);
   check_optimizer(c.optimizer);
+  c.optimizer.beta2 = beta2_of(c.optimizer);
+  c.optimizer.eps = eps_of(c.optimizer);
+  LOAM_CHECK(c.model.mup_base_dim == 0 || is_one_of(c.optimizer.kind, {OptimizerKind::adamw, OptimizerKind::adam,
+                                                                       OptimizerKind::lion, OptimizerKind::muon}),
+             "model.mup_base_dim makes rates that adamw, adam, lion and muon need, not optimizer.kind {}",
+             kind_name(c.optimizer));
   check_ranges(c.spikes, "spikes", kSpikeRanges);
   check_ranges(c.price, "price", kPriceRanges);
   LOAM_CHECK(!(c.overfit_one_batch && c.spikes.action == SpikeAction::rewind),
@@ -194,17 +266,13 @@ TrainConfig derive(TrainConfig c) {
 
 std::vector<std::string> config_warnings(const TrainConfig& c) {
   std::vector<std::string> warnings;
-  if (c.optimizer.warmup_steps > c.steps) {
-    warnings.push_back(
-        fmt::format("optimizer.warmup_steps ({}) exceeds steps ({}): the learning rate never reaches optimizer.lr",
-                    c.optimizer.warmup_steps, c.steps));
-  }
-  const OptimizerKind kind = c.optimizer.kind;
-  const bool decoupled = kind == OptimizerKind::adamw || kind == OptimizerKind::lion || kind == OptimizerKind::muon;
+  add_schedule_warnings(c, warnings);
+  if (const std::string idle = idle_settings(c.optimizer); !idle.empty()) warnings.push_back(idle);
+  const bool decoupled = is_one_of(c.optimizer.kind, {OptimizerKind::adamw, OptimizerKind::lion, OptimizerKind::muon});
   if (!decoupled && c.optimizer.weight_decay >= 0.05) {
     warnings.push_back(
         fmt::format("optimizer.weight_decay ({}) is added to the gradient under {}: usual are 0 to 0.001",
-                    c.optimizer.weight_decay, config_detail::to_json(kind).as_string()));
+                    c.optimizer.weight_decay, kind_name(c.optimizer)));
   }
   return warnings;
 }

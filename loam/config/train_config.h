@@ -117,10 +117,11 @@ struct OptimizerConfig {
   double decay_fraction = 0.2;  // wsd: share of the steps that decays
   int64_t decay_steps = 0;      // wsd: how many; 0: decay_fraction of them
   DecayShape decay_shape = DecayShape::linear;
-  double beta1 = 0.9, beta2 = 0.95, eps = 1e-8;
-  double weight_decay = 0.1;        // matrices and embeddings
-  double weight_decay_vectors = 0;  // norms and biases
-  double clip_norm = 1;             // 0: no clipping
+  double beta1 = 0.9;
+  std::optional<double> beta2, eps;  // not set: what is usual for the kind
+  double weight_decay = 0.1;         // matrices and embeddings
+  double weight_decay_vectors = 0;   // norms and biases
+  double clip_norm = 1;              // 0: no clipping
   AdamwForm form = AdamwForm::torch;
   double momentum = 0, dampening = 0;  // sgd; momentum: rmsprop too
   bool nesterov = false;
@@ -129,7 +130,7 @@ struct OptimizerConfig {
   double muon_momentum = 0.95;
   bool muon_nesterov = true;
   int64_t muon_steps = 5;
-  MuonScale muon_scale = MuonScale::original;
+  MuonScale muon_scale = MuonScale::match_rms;
   std::vector<OptimizerGroupConfig> groups;  // of those that match a parameter the last one counts
 };
 template <class Config, class Visitor>
@@ -144,8 +145,9 @@ void visit_fields(Config& c, Visitor&& visit) {
   visit("decay_steps", c.decay_steps, "wsd: steps in which the rate decays at the end; 0: decay_fraction of all");
   visit("decay_shape", c.decay_shape, "wsd: linear, sqrt (1 - sqrt of the share of the decay that is over) or cosine");
   visit("beta1", c.beta1, "adamw, adam, lion: decay of the first moment");
-  visit("beta2", c.beta2, "adamw, adam: decay of the second moment; lion: of its only one");
-  visit("eps", c.eps, "adamw, adam, adagrad, rmsprop: added to the root of the second moment");
+  visit("beta2", c.beta2, "adamw, adam: decay of the second moment; lion: of its only one; null: 0.95, lion: 0.99");
+  visit("eps", c.eps,
+        "adamw, adam, adagrad, rmsprop: added to the root of the second moment; null: 1e-8, adagrad: 1e-10");
   visit("weight_decay", c.weight_decay,
         "of matrices and embeddings; adamw, lion, muon: decoupled; the others: added to the gradient, as in torch");
   visit("weight_decay_vectors", c.weight_decay_vectors, "the same of norm weights and biases");
@@ -159,12 +161,13 @@ void visit_fields(Config& c, Visitor&& visit) {
   visit("muon_momentum", c.muon_momentum, "muon: decay of the mean gradient");
   visit("muon_nesterov", c.muon_nesterov, "muon: Nesterov's momentum");
   visit("muon_steps", c.muon_steps, "muon: steps of Newton and Schulz");
-  visit(
-      "muon_scale", c.muon_scale,
-      "muon: original: times sqrt(max(1, rows / columns)); match_rms: times 0.2 sqrt(max(rows, columns)), for AdamW's "
-      "rates");
+  visit("muon_scale", c.muon_scale,
+        "muon: match_rms: times 0.2 sqrt(max(rows, columns)), for AdamW's rates; original: times sqrt(max(1, rows / "
+        "columns)), for rates near 0.02");
   visit("groups", c.groups, "other settings for some parameters; of the entries that match one the last counts");
 }
+double beta2_of(const OptimizerConfig& config);
+double eps_of(const OptimizerConfig& config);
 
 struct SpikeConfig {
   SpikeAction action = SpikeAction::warn;
@@ -220,10 +223,10 @@ struct TrainConfig {
   int64_t sample_every = 250;  // steps; 0: never
   std::string sample_prompt;   // empty: the end-of-text token
   int64_t sample_tokens = 64;
-  int64_t detail_every = 0;  // steps; 0: never
+  int64_t detail_every = 0;        // steps; 0: never
+  bool overfit_one_batch = false;  // train on the first batch for ever: the loss must go to 0
   SpikeConfig spikes;
   PriceConfig price;
-  bool overfit_one_batch = false;  // train on the first batch for ever: the loss must go to 0
 };
 template <class Config, class Visitor>
 requires FieldsOf<Config, TrainConfig>
@@ -253,9 +256,9 @@ void visit_fields(Config& c, Visitor&& visit) {
   visit("sample_tokens", c.sample_tokens, "tokens a sample");
   visit("detail_every", c.detail_every,
         "steps between records of every layer's gradient, weight, update and activation; 0: never");
+  visit("overfit_one_batch", c.overfit_one_batch, "train on the first batch for ever: the loss must go to 0");
   visit("spikes", c.spikes, "losses and gradients that jump");
   visit("price", c.price, "what energy and machine cost");
-  visit("overfit_one_batch", c.overfit_one_batch, "train on the first batch for ever: the loss must go to 0");
 }
 
 // Compiled once, in train_config.cpp.

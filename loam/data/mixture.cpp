@@ -57,7 +57,7 @@ std::vector<int64_t> nearest_shares(const std::vector<double>& weights) {
 }  // namespace
 
 Interleaving::Interleaving(const std::vector<double>& weights) {
-  constexpr size_t kMaxSources = std::numeric_limits<uint16_t>::max();
+  constexpr size_t kMaxSources = 1024;  // so that the largest share can give all that the least ones need
   LOAM_CHECK(!weights.empty() && weights.size() <= kMaxSources, "mixture: {} sources", weights.size());
   double sum = 0;
   for (const double weight : weights) {

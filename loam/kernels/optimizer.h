@@ -15,8 +15,8 @@ struct SumSquaresArgs {
 // What every rule updates: a run of n parameters. In the formulas below g = gradient * step.gradient_scale, w the
 // master, lr = step.learning_rate * lr_scale and decay = weight_decay. Scalars of the step come from ctx.step;
 // step.skip
-// != 0 changes nothing. `weight` is rewritten from the master by rounding to nearest even. An element depends on no
-// other one: the same bits for any number of threads.
+// != 0 changes nothing. Shares near 1 are double, so that 1 - share has all its digits. `weight` is rewritten from the
+// master by rounding to nearest even. An element depends on no other one: the same bits for any number of threads.
 struct UpdateArgs {
   View master;    // [n], f32: the parameter itself
   View weight;    // [n], bf16 copy used by the model; absent when the model computes with the master
@@ -34,7 +34,8 @@ struct UpdateArgs {
 enum class AdamForm : uint8_t { decoupled, l2, course };
 struct AdamwArgs : UpdateArgs {
   View m, v;  // [n], f32
-  float beta1 = 0.9f, beta2 = 0.95f, eps = 1e-8f;
+  double beta1 = 0.9, beta2 = 0.95;
+  float eps = 1e-8f;
   AdamForm form = AdamForm::decoupled;
 };
 
@@ -42,7 +43,8 @@ struct AdamwArgs : UpdateArgs {
 // (step.first_update); w = w - lr buffer, with Nesterov w - lr (g + momentum buffer). Without a buffer w - lr g.
 struct SgdArgs : UpdateArgs {
   View buffer;  // [n], f32; absent without momentum
-  float momentum = 0, dampening = 0;
+  float momentum = 0;
+  double dampening = 0;
   bool nesterov = false;
 };
 
@@ -57,14 +59,15 @@ struct AdagradArgs : UpdateArgs {
 struct RmspropArgs : UpdateArgs {
   View v;       // [n], f32
   View buffer;  // [n], f32; absent without momentum
-  float alpha = 0.99f, eps = 1e-8f, momentum = 0;
+  double alpha = 0.99;
+  float eps = 1e-8f, momentum = 0;
 };
 
 // Lion, Chen et al. 2023, algorithm 2: w = w - lr (sign(beta1 m + (1 - beta1) g) + decay w), then
 // m = beta2 m + (1 - beta2) g. sign(0) = 0.
 struct LionArgs : UpdateArgs {
   View m;  // [n], f32
-  float beta1 = 0.9f, beta2 = 0.99f;
+  double beta1 = 0.9, beta2 = 0.99;
 };
 
 // The first half of Muon (Jordan et al. 2024, in torch.optim.Muon's form): m = momentum m + (1 - momentum) g, and
@@ -72,7 +75,7 @@ struct LionArgs : UpdateArgs {
 struct MuonMomentumArgs {
   View gradient, m;  // [n], f32
   View out;          // [n], f32
-  float momentum = 0.95f;
+  double momentum = 0.95;
   bool nesterov = true;
 };
 

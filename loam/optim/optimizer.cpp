@@ -52,7 +52,7 @@ void Optimizer::prepare_step(StepState& state, double learning_rate, int64_t upd
   state.learning_rate = static_cast<float>(learning_rate);
   // In double: 1 - beta^t loses all digits of a float when beta is near 1.
   state.beta1_correction = static_cast<float>(1 - std::pow(config_.beta1, t));
-  state.beta2_correction = static_cast<float>(1 - std::pow(config_.beta2, t));
+  state.beta2_correction = static_cast<float>(1 - std::pow(beta2_of(config_), t));
   state.first_update = updates == 0;
   state.gradient_scale = 1;
   state.skip = 0;

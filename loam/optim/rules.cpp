@@ -31,9 +31,9 @@ void adam(const ExecContext& ctx, const RuleInput& in) {
   auto args = args_for<AdamwArgs>(in);
   args.m = in.kept[0];
   args.v = in.kept[1];
-  args.beta1 = f32(in.config.beta1);
-  args.beta2 = f32(in.config.beta2);
-  args.eps = f32(in.config.eps);
+  args.beta1 = in.config.beta1;
+  args.beta2 = beta2_of(in.config);
+  args.eps = f32(eps_of(in.config));
   args.form = form_of(in.config);
   ctx.kernels->adamw(ctx, args);
 }
@@ -42,7 +42,7 @@ void sgd(const ExecContext& ctx, const RuleInput& in) {
   auto args = args_for<SgdArgs>(in);
   if (!in.kept.empty()) args.buffer = in.kept[0];
   args.momentum = f32(in.config.momentum);
-  args.dampening = f32(in.config.dampening);
+  args.dampening = in.config.dampening;
   args.nesterov = in.config.nesterov;
   ctx.kernels->sgd(ctx, args);
 }
@@ -50,7 +50,7 @@ void sgd(const ExecContext& ctx, const RuleInput& in) {
 void adagrad(const ExecContext& ctx, const RuleInput& in) {
   auto args = args_for<AdagradArgs>(in);
   args.sum = in.kept[0];
-  args.eps = f32(in.config.eps);
+  args.eps = f32(eps_of(in.config));
   ctx.kernels->adagrad(ctx, args);
 }
 
@@ -58,8 +58,8 @@ void rmsprop(const ExecContext& ctx, const RuleInput& in) {
   auto args = args_for<RmspropArgs>(in);
   args.v = in.kept[0];
   if (in.kept.size() > 1) args.buffer = in.kept[1];
-  args.alpha = f32(in.config.alpha);
-  args.eps = f32(in.config.eps);
+  args.alpha = in.config.alpha;
+  args.eps = f32(eps_of(in.config));
   args.momentum = f32(in.config.momentum);
   ctx.kernels->rmsprop(ctx, args);
 }
@@ -67,8 +67,8 @@ void rmsprop(const ExecContext& ctx, const RuleInput& in) {
 void lion(const ExecContext& ctx, const RuleInput& in) {
   auto args = args_for<LionArgs>(in);
   args.m = in.kept[0];
-  args.beta1 = f32(in.config.beta1);
-  args.beta2 = f32(in.config.beta2);
+  args.beta1 = in.config.beta1;
+  args.beta2 = beta2_of(in.config);
   ctx.kernels->lion(ctx, args);
 }
 
@@ -80,6 +80,7 @@ double muon_scale(MuonScale rule, const OptimMatrix& matrix) {
 }
 
 void muon(const ExecContext& ctx, const RuleInput& in) {
+  if (ctx.step->skip != 0) return;  // before the products, which are most of the work
   const OptimizerConfig& config = in.config;
   for (const OptimMatrix& matrix : in.group.matrices) {
     const int64_t n = matrix.rows * matrix.cols;
@@ -88,7 +89,7 @@ void muon(const ExecContext& ctx, const RuleInput& in) {
     ctx.kernels->muon_momentum(ctx, {.gradient = part(in.group.gradient),
                                      .m = part(in.kept[0]),
                                      .out = update,
-                                     .momentum = f32(config.muon_momentum),
+                                     .momentum = config.muon_momentum,
                                      .nesterov = config.muon_nesterov});
     ctx.kernels->orthogonalize(
         ctx, {.x = update.reshape({matrix.rows, matrix.cols}), .steps = static_cast<int>(config.muon_steps)});

@@ -1,6 +1,7 @@
 #include "loam/train/optimizer_groups.h"
 
 #include <algorithm>
+#include <cmath>
 #include <string_view>
 
 #include "loam/base/suggest.h"
@@ -48,6 +49,13 @@ void add_matrices(const ParamSpec& spec, int64_t begin, std::vector<OptimMatrix>
   for (const RowSlice& slice : spec.slices) matrices.push_back({begin + slice.begin * cols, slice.rows, cols});
 }
 
+// Maximal update parametrisation makes Adam's rates of hidden matrices smaller with their width. The steps of Muon have
+// by themselves the spectral norm that it asks for; those scaled to the size of Adam's are longer by the width's root.
+double width_scale(const ParamSpec& spec, const OptimizerConfig& config, bool orthogonal) {
+  if (!orthogonal) return spec.lr_scale;
+  return config.muon_scale == MuonScale::original ? 1 : std::sqrt(spec.lr_scale);
+}
+
 }  // namespace
 
 const char* param_class(const ParamSpec& spec) {
@@ -67,9 +75,10 @@ std::vector<ParamSettings> param_settings(const ParamStore& store, const Optimiz
   for (int32_t i = 0; i < store.size(); ++i) {
     const ParamSpec& spec = store.spec(i);
     const bool is_hidden_matrix = spec.kind == ParamKind::matrix && spec.layer >= 0 && spec.shape.rank() == 2;
-    ParamSettings settings{spec.lr_scale,
+    const bool orthogonal = config.kind == OptimizerKind::muon && is_hidden_matrix;
+    ParamSettings settings{width_scale(spec, config, orthogonal),
                            spec.kind == ParamKind::vector ? config.weight_decay_vectors : config.weight_decay,
-                           config.kind == OptimizerKind::muon && is_hidden_matrix};
+                           orthogonal};
     const auto last = std::find_if(config.groups.rbegin(), config.groups.rend(),
                                    [&](const OptimizerGroupConfig& group) { return matches(group, spec); });
     if (last != config.groups.rend()) {

@@ -16,6 +16,8 @@ TEST(Suggest, FindsTheNearest) {
 TEST(Suggest, IsSilentWhenNothingIsNear) {
   EXPECT_EQ(nearest_name("kitten", {"sitting"}), "");            // distance 3, limit 2
   EXPECT_EQ(nearest_name("saturdays", {"sundays"}), "sundays");  // distance 3, limit 3
+  EXPECT_EQ(nearest_name("embedd", {"head", "embedding.scale", "embedding", "embeddingses"}), "embedding");
+  EXPECT_EQ(nearest_name("emb", {"embedding"}), "");  // less than half
   EXPECT_EQ(nearest_name("x", {}), "");
   EXPECT_EQ(nearest_name(std::string(1'000'000, 'a'), {"seed"}), "");
 }

@@ -329,14 +329,14 @@ const std::vector<std::string> kTrainingSettings{"model.vocab_size",
                                                  "sample_prompt",
                                                  "sample_tokens",
                                                  "detail_every",
+                                                 "overfit_one_batch",
                                                  "spikes.action",
                                                  "spikes.window",
                                                  "spikes.threshold",
                                                  "spikes.max_rewinds",
                                                  "price.watts",
                                                  "price.per_kwh",
-                                                 "price.per_hour",
-                                                 "overfit_one_batch"};
+                                                 "price.per_hour"};
 
 TEST(Fields, ListOfTrainingSettingsIsFrozen) {
   std::vector<std::string> found;

@@ -81,6 +81,8 @@ TEST(TrainConfig, ErrorsNameTheField) {
        "optimizer.groups[1].lr_scale is -1"},
       {{R"(optimizer.groups=[{"match":"head","weight_decay":-1}])"}, "optimizer.groups[0].weight_decay is -1"},
       {{R"(optimizer.groups=[{"lr_scale":2}])"}, "optimizer.groups[0].match is empty"},
+      {{"model.mup_base_dim=128", "optimizer.kind=sgd"}, "model.mup_base_dim makes rates"},
+      {{"model.mup_base_dim=128", "optimizer.kind=rmsprop"}, "not optimizer.kind rmsprop"},
       {{"keep_last=0"}, "keep_last is 0"},
       {{"overfit_one_batch=true", "spikes.action=rewind"}, "overfit_one_batch has only one"},
       {{"log_every=0"}, "log_every is 0"},
@@ -106,9 +108,11 @@ bool put_number(Config& config, const std::string& name, double value) {
     if constexpr (config_detail::FieldStruct<T>) {
       const std::string prefix = std::string(key) + ".";
       if (name.starts_with(prefix)) found |= put_number(field, name.substr(prefix.size()), value);
-    } else if constexpr (std::is_same_v<T, int64_t> || std::is_same_v<T, double>) {
+    } else if constexpr (std::is_same_v<T, int64_t> || std::is_same_v<T, double> ||
+                         std::is_same_v<T, std::optional<double>>) {
       if (name != key) return;
-      field = static_cast<T>(value);
+      using Number = std::conditional_t<std::is_same_v<T, int64_t>, int64_t, double>;
+      field = static_cast<Number>(value);
       found = true;
     }
   });
@@ -188,7 +192,8 @@ const std::map<std::string, bool> kZeroAllowed{{"model.vocab_size", true},
 
 TEST(TrainConfig, EveryNumberRefusesWhatItCannotBe) {
   size_t numbers = 0;
-  for (const FieldInfo& field : config_fields(TrainConfig{})) {
+  for (FieldInfo field : config_fields(TrainConfig{})) {
+    if (field.type == "number|null") field.type = "number";
     if (field.type != "number" && field.type != "integer") continue;
     ++numbers;
     SCOPED_TRACE(field.name);
@@ -248,10 +253,71 @@ TEST(TrainConfig, WarnsOfAWarmUpThatNeverEnds) {
   TrainConfig c;
   c.steps = 50, c.optimizer.warmup_steps = 51;
   EXPECT_EQ(config_warnings(derive(c)),
-            std::vector<std::string>{"optimizer.warmup_steps (51) exceeds steps (50): the learning rate never reaches "
-                                     "optimizer.lr"});
-  c.optimizer.warmup_steps = 50;
+            std::vector<std::string>{"optimizer.warmup_steps (51) is not below steps (50): the learning rate never "
+                                     "reaches optimizer.lr"});
+  c.steps = 1, c.optimizer.warmup_steps = 1;  // the only step has rate 0
+  EXPECT_EQ(config_warnings(derive(c)).size(), 1u);
+  c.steps = 50, c.optimizer.warmup_steps = 49;
   EXPECT_TRUE(config_warnings(derive(c)).empty());
+}
+
+TEST(TrainConfig, WarnsOfADecayThatIsCut) {
+  TrainConfig c;
+  c.steps = 100, c.optimizer.warmup_steps = 30, c.optimizer.schedule = ScheduleKind::wsd;
+  c.optimizer.decay_steps = 71;
+  EXPECT_EQ(config_warnings(derive(c)),
+            std::vector<std::string>{"optimizer.decay_steps (71) reaches into the warm-up: the rate decays in the last "
+                                     "70 of 100 steps"});
+  c.optimizer.decay_steps = 70;
+  EXPECT_TRUE(config_warnings(derive(c)).empty());
+}
+
+// The defaults of the papers and of torch.
+TEST(TrainConfig, UsualBeta2AndEpsDependOnTheKind) {
+  for (const auto& [kind, beta2, eps] : {std::tuple{"adamw", 0.95, 1e-8},
+                                         {"lion", 0.99, 1e-8},
+                                         {"adagrad", 0.95, 1e-10},
+                                         {"rmsprop", 0.95, 1e-8},
+                                         {"muon", 0.95, 1e-8}}) {
+    TrainConfig c;
+    config_set(c, std::string("optimizer.kind=") + kind);
+    c = derive(c);
+    EXPECT_EQ(c.optimizer.beta2, beta2) << kind;
+    EXPECT_EQ(c.optimizer.eps, eps) << kind;
+    config_set(c, "optimizer.beta2=0.5");
+    config_set(c, "optimizer.eps=1e-5");
+    EXPECT_EQ(derive(c).optimizer.beta2, 0.5);
+    EXPECT_EQ(derive(c).optimizer.eps, 1e-5);
+  }
+}
+
+TEST(TrainConfig, OneWarningNamesWhatHasNoEffect) {
+  const auto warnings = [](const std::vector<std::string>& settings) {
+    TrainConfig c;
+    for (const std::string& setting : settings) config_set(c, setting);
+    return config_warnings(derive(c));
+  };
+  using Lines = std::vector<std::string>;
+  EXPECT_EQ(warnings({"optimizer.momentum=0.9", "optimizer.muon_lr=0.02", "optimizer.decay_steps=10"}),
+            Lines{"without effect under optimizer.kind adamw and optimizer.schedule cosine: optimizer.momentum, "
+                  "optimizer.muon_lr, optimizer.decay_steps"});
+  EXPECT_EQ(warnings({"optimizer.kind=lion", "optimizer.eps=1e-6", "optimizer.alpha=0.9", "optimizer.schedule=constant",
+                      "optimizer.min_lr_ratio=0"}),
+            Lines{"without effect under optimizer.kind lion and optimizer.schedule constant: optimizer.eps, "
+                  "optimizer.alpha, optimizer.min_lr_ratio"});
+  EXPECT_EQ(warnings({"optimizer.kind=sgd", "optimizer.weight_decay=0", "optimizer.dampening=0.5"}),
+            Lines{"without effect under optimizer.kind sgd and optimizer.schedule cosine: optimizer.dampening"});
+  EXPECT_EQ(warnings({"optimizer.kind=muon", "optimizer.muon_lr=0.02", "optimizer.beta2=0.9", "optimizer.schedule=wsd",
+                      "optimizer.decay_steps=10"}),
+            Lines{});
+}
+
+TEST(TrainConfig, SourcesAreNotMoreThanAMixtureCanServe) {
+  TrainConfig c;
+  for (int i = 0; i < 1024; ++i) c.data.sources.push_back({std::to_string(i), "x", 1});
+  EXPECT_NO_THROW(derive(c));
+  c.data.sources.push_back({"more", "x", 1});
+  EXPECT_LOAM_ERROR(derive(c), ErrorCode::kInvalidArgument, "data.sources has 1025 entries; there may be 1024");
 }
 
 }  // namespace

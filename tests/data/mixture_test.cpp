@@ -67,11 +67,15 @@ TEST(Interleaving, PeriodsAreThoseOfTheFractions) {
   EXPECT_EQ(Interleaving({M_PI, M_E}).period(), 1 << 20);
   // No source is starved, however small its weight.
   EXPECT_EQ(Interleaving({1e-12, 1, 1e12}).counts(1 << 20), (std::vector<int64_t>{1, 1, (1 << 20) - 2}));
+  std::vector<double> many(1024, 1e-12);
+  many[7] = 1;
+  EXPECT_EQ(Interleaving(many).counts(1 << 20)[7], (1 << 20) - 1023);
   EXPECT_EQ(Interleaving({0, 5}).turn(int64_t{1} << 60).index, int64_t{1} << 60);
 }
 
 TEST(Interleaving, WeightsThatAreNoneAreRefused) {
   EXPECT_LOAM_ERROR(Interleaving({}), ErrorCode::kInvalidArgument, "0 sources");
+  EXPECT_LOAM_ERROR(Interleaving(std::vector<double>(1025, 1)), ErrorCode::kInvalidArgument, "1025 sources");
   EXPECT_LOAM_ERROR(Interleaving({0, 0}), ErrorCode::kInvalidArgument, "sum of 0");
   EXPECT_LOAM_ERROR(Interleaving({1, -1}), ErrorCode::kInvalidArgument, "a weight of -1");
   EXPECT_LOAM_ERROR(Interleaving({1, std::nan("")}), ErrorCode::kInvalidArgument, "weight of nan");

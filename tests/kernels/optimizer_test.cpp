@@ -161,7 +161,7 @@ const RuleCase kRules[] = {
      [](const ExecContext& ctx, const Group& group, bool with_weight) {
        SgdArgs args;
        static_cast<UpdateArgs&>(args) = group.args(with_weight);
-       args.buffer = group.m.row(), args.momentum = 0.8f, args.dampening = 0.3f;
+       args.buffer = group.m.row(), args.momentum = 0.8f, args.dampening = 0.3;
        ctx.kernels->sgd(ctx, args);
      },
      [](double& w, double& s, double&, double g, double lr, int step) {
@@ -197,7 +197,7 @@ const RuleCase kRules[] = {
      [](const ExecContext& ctx, const Group& group, bool with_weight) {
        RmspropArgs args;
        static_cast<UpdateArgs&>(args) = group.args(with_weight);
-       args.v = group.v.row(), args.alpha = 0.7f;
+       args.v = group.v.row(), args.alpha = 0.7;
        ctx.kernels->rmsprop(ctx, args);
      },
      [](double& w, double&, double& t, double g, double lr, int) {
@@ -209,7 +209,7 @@ const RuleCase kRules[] = {
      [](const ExecContext& ctx, const Group& group, bool with_weight) {
        RmspropArgs args;
        static_cast<UpdateArgs&>(args) = group.args(with_weight);
-       args.v = group.v.row(), args.alpha = 0.7f, args.buffer = group.m.row(), args.momentum = 0.8f;
+       args.v = group.v.row(), args.alpha = 0.7, args.buffer = group.m.row(), args.momentum = 0.8f;
        ctx.kernels->rmsprop(ctx, args);
      },
      [](double& w, double& s, double& t, double g, double lr, int) {
@@ -307,7 +307,7 @@ TEST(MuonKernels, MomentumAndUpdateMatchF64) {
           expected[i] = nesterov ? 0.9 * m[i] + 0.1 * 0.25 * g[i] : m[i];
           w[i] = w[i] - 0.5e-2 * 0.1 * w[i] - 0.5e-2 * 3 * expected[i];
         }
-        r.context.kernels->muon_momentum(r.context, {group.gradient.row(), group.m.row(), out.row(), 0.9f, nesterov});
+        r.context.kernels->muon_momentum(r.context, {group.gradient.row(), group.m.row(), out.row(), 0.9, nesterov});
         expect_close(out.values(), expected, 16 * unit_roundoff(DType::f32), "out");
         MuonApplyArgs apply;
         static_cast<UpdateArgs&>(apply) = group.args(true);
@@ -320,7 +320,7 @@ TEST(MuonKernels, MomentumAndUpdateMatchF64) {
                 static_cast<double>(static_cast<float>(Bf16(static_cast<float>(group.master.get(0, 3))))));
       const auto before = group.master.memory(), state_before = group.m.memory();
       state.skip = 1;
-      r.context.kernels->muon_momentum(r.context, {group.gradient.row(), group.m.row(), out.row(), 0.9f, nesterov});
+      r.context.kernels->muon_momentum(r.context, {group.gradient.row(), group.m.row(), out.row(), 0.9, nesterov});
       EXPECT_EQ(out.values(), Values(kSize, 0));
       EXPECT_EQ(group.m.memory(), state_before);
       EXPECT_EQ(group.master.memory(), before);

@@ -10,6 +10,7 @@
 
 #include "loam/base/file.h"
 #include "loam/base/philox.h"
+#include "loam/kernels/kernel_table.h"
 #include "tests/harness/expect_error.h"
 
 namespace loam {
@@ -89,7 +90,7 @@ TEST_F(OptimizerTest, EqualsTorchWithTinyGradientsAndAChangingRate) {
 // its master.
 TEST_F(OptimizerTest, GroupsFollowTheDefinition) {
   constexpr int64_t kSize = 300, kSteps = 1000;
-  constexpr double kRate = 1e-2;
+  constexpr double kRate = 1e-2, kBeta1 = 0.9, kBeta2 = 0.95;
   const PhiloxStream random{7, 1};
   std::vector<float> start(kSize);
   for (size_t i = 0; i < kSize; ++i) start[i] = static_cast<float>(random.normal(i));
@@ -110,11 +111,11 @@ TEST_F(OptimizerTest, GroupsFollowTheDefinition) {
         const auto gradient = static_cast<float>(random.normal(1000000 + static_cast<size_t>(t) * kSize + i) * 0.1);
         groups[g].gradient.data<float>()[i] = gradient;
         const double lr = kRate * groups[g].lr_scale, d = gradient;
-        m[g][i] = config.beta1 * m[g][i] + (1 - config.beta1) * d;
-        v[g][i] = config.beta2 * v[g][i] + (1 - config.beta2) * d * d;
-        const double m_hat = m[g][i] / (1 - std::pow(config.beta1, t + 1));
-        const double v_hat = v[g][i] / (1 - std::pow(config.beta2, t + 1));
-        w[g][i] -= lr * groups[g].weight_decay * w[g][i] + lr * m_hat / (std::sqrt(v_hat) + config.eps);
+        m[g][i] = kBeta1 * m[g][i] + (1 - kBeta1) * d;
+        v[g][i] = kBeta2 * v[g][i] + (1 - kBeta2) * d * d;
+        const double m_hat = m[g][i] / (1 - std::pow(kBeta1, t + 1));
+        const double v_hat = v[g][i] / (1 - std::pow(kBeta2, t + 1));
+        w[g][i] -= lr * groups[g].weight_decay * w[g][i] + lr * m_hat / (std::sqrt(v_hat) + 1e-8);
       }
     }
     step(adamw, kRate, t);
@@ -271,6 +272,37 @@ TEST_F(OptimizerFixtureTest, EveryRuleSkips) {
     optimizer.step(ctx);
     put_down(after);
     EXPECT_EQ(after, before);
+  }
+}
+
+// What a skipped step would compute is not computed.
+TEST_F(OptimizerTest, ASkippedStepMakesNoProducts) {
+  KernelTable table = *ctx.kernels;
+  table.orthogonalize.function = [](const ExecContext&, const OrthogonalizeArgs&) { FAIL() << "products"; };
+  ctx.kernels = &table;
+  config.kind = OptimizerKind::muon;
+  Optimizer muon(ctx, {{"group.0", tensor({1, 2, 3, 4}), tensor({1, 2, -1, 3}), 0, 1, {{0, 2, 2}}}}, config);
+  muon.prepare_step(state, 0.1, 0);
+  state.skip = 1;
+  muon.step(ctx);
+}
+
+// The first step by the formula of torch.optim.AdamW is as long as the rate, however near to 1 beta2 is: 1 - beta2 must
+// not come from beta2 in f32.
+TEST_F(OptimizerTest, SharesNearOneKeepTheirDigits) {
+  for (const double beta : {0.9999, 0.9999999}) {
+    config.beta1 = 0.9, config.beta2 = beta;
+    const OptimGroup group{"group.0", tensor({0, 0}), tensor({0.5f, -3}), 0, 1};
+    Optimizer adamw(ctx, {group}, config);
+    step(adamw, 1e-2, 0);
+    EXPECT_NEAR(adamw.state(0)[1].span<float>()[0] / ((1 - beta) * 0.25), 1, 1e-6);
+    EXPECT_NEAR(group.weight.span<float>()[0], -1e-2, 1e-8);
+    EXPECT_NEAR(group.weight.span<float>()[1], 1e-2, 1e-8);
+    OptimizerConfig lion = config;
+    lion.kind = OptimizerKind::lion;
+    Optimizer other(ctx, {group}, lion);
+    step(other, 1e-2, 0);
+    EXPECT_NEAR(other.state(0)[0].span<float>()[0] / ((1 - beta) * 0.5), 1, 1e-6);
   }
 }
 

@@ -198,6 +198,22 @@ TEST_F(GroupsTest, MuonTakesTheMatricesOfTheLayers) {
   }
 }
 
+// Of four times the base width: Adam's rates of hidden matrices are a quarter (Yang et al. 2022, table 8), orthogonal
+// steps need none of it, and those of AdamW's size half.
+TEST_F(GroupsTest, WidthScalesTheRatesThatNeedIt) {
+  const std::string base = "model.mup_base_dim=8", muon = "optimizer.kind=muon";
+  for (const auto& [settings, expected] : {std::pair{std::vector{base}, 0.25},
+                                           {std::vector{base, muon, std::string("optimizer.muon_scale=original")}, 1.0},
+                                           {std::vector{base, muon}, 0.5},
+                                           {std::vector{muon}, 1.0}}) {
+    const auto found = settings_of(settings);
+    EXPECT_EQ(found.at("layers.0.mlp.up").lr_scale, expected);
+    EXPECT_EQ(found.at("layers.1.attention.out").lr_scale, expected);
+    EXPECT_EQ(found.at("embedding").lr_scale, 1);
+    EXPECT_EQ(found.at("norm.weight").lr_scale, 1);
+  }
+}
+
 TEST_F(GroupsTest, AnEntryThatNamesNothingIsAnError) {
   EXPECT_LOAM_ERROR(settings_of({R"(optimizer.groups=[{"match":"head"},{"match":"embeding"}])"}),
                     ErrorCode::kInvalidArgument,

@@ -65,15 +65,15 @@ HWY_INLINE double rate(const UpdateArgs& a, const StepState& state) {
   return static_cast<double>(state.learning_rate) * a.lr_scale;
 }
 HWY_INLINE Vec set_rounded(double value) { return set(static_cast<float>(value)); }
-HWY_INLINE Vec one_minus(float value) { return set_rounded(1 - static_cast<double>(value)); }
+HWY_INLINE Vec one_minus(double value) { return set_rounded(1 - value); }
 HWY_INLINE float* part(const View& state, int64_t begin) { return state ? state.ptr<float>() + begin : nullptr; }
 
 template <AdamForm kForm>
 HWY_INLINE void adam_chunk(const AdamwArgs& a, const StepState& state, int64_t begin, int64_t end) {
   constexpr bool kCourse = kForm == AdamForm::course;
   const double lr = rate(a, state), root2 = std::sqrt(static_cast<double>(state.beta2_correction));
-  const Vec beta1 = set(a.beta1), one_minus_beta1 = one_minus(a.beta1);
-  const Vec beta2 = set(a.beta2), one_minus_beta2 = one_minus(a.beta2);
+  const Vec beta1 = set_rounded(a.beta1), one_minus_beta1 = one_minus(a.beta1);
+  const Vec beta2 = set_rounded(a.beta2), one_minus_beta2 = one_minus(a.beta2);
   const Vec decay = set(a.weight_decay), kept = set_rounded(1 - lr * a.weight_decay);
   const Vec step = set_rounded(lr / state.beta1_correction * (kCourse ? root2 : 1));
   const Vec inverse_root = set_rounded(kCourse ? 1 : 1 / root2);
@@ -132,7 +132,7 @@ void adagrad_chunk(const AdagradArgs& a, const StepState& state, int64_t begin, 
 
 void rmsprop_chunk(const RmspropArgs& a, const StepState& state, int64_t begin, int64_t end) {
   const Vec lr = set_rounded(rate(a, state)), decay = set(a.weight_decay), momentum = set(a.momentum);
-  const Vec alpha = set(a.alpha), one_minus_alpha = one_minus(a.alpha);
+  const Vec alpha = set_rounded(a.alpha), one_minus_alpha = one_minus(a.alpha);
   float *v = part(a.v, begin), *buffer = part(a.buffer, begin);
   update(a, state, begin, end, [&](int64_t i, auto width, Vec g, Vec w) LOAM_LOOP_BODY {
     g = hn::MulAdd(decay, w, g);
@@ -150,8 +150,8 @@ void rmsprop_chunk(const RmspropArgs& a, const StepState& state, int64_t begin, 
 void lion_chunk(const LionArgs& a, const StepState& state, int64_t begin, int64_t end) {
   const double step = rate(a, state);
   const Vec lr = set_rounded(step), kept = set_rounded(1 - step * a.weight_decay), zero = set(0);
-  const Vec beta1 = set(a.beta1), one_minus_beta1 = one_minus(a.beta1);
-  const Vec beta2 = set(a.beta2), one_minus_beta2 = one_minus(a.beta2);
+  const Vec beta1 = set_rounded(a.beta1), one_minus_beta1 = one_minus(a.beta1);
+  const Vec beta2 = set_rounded(a.beta2), one_minus_beta2 = one_minus(a.beta2);
   float* m = part(a.m, begin);
   update(a, state, begin, end, [&](int64_t i, auto width, Vec g, Vec w) LOAM_LOOP_BODY {
     const Vec before = load(m + i, width);
@@ -163,7 +163,7 @@ void lion_chunk(const LionArgs& a, const StepState& state, int64_t begin, int64_
 }
 
 void muon_momentum_chunk(const MuonMomentumArgs& a, const StepState& state, int64_t begin, int64_t end) {
-  const Vec momentum = set(a.momentum), one_minus_momentum = one_minus(a.momentum);
+  const Vec momentum = set_rounded(a.momentum), one_minus_momentum = one_minus(a.momentum);
   const float* gradient = part(a.gradient, begin);
   float *m = part(a.m, begin), *out = part(a.out, begin);
   for_vectors(end - begin, [&](int64_t i, auto width) LOAM_LOOP_BODY {
