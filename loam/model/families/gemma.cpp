@@ -83,6 +83,7 @@ void read_gemma3_rope(Settings& s, ModelConfig& c) {
   const std::string key = "rope_parameters.full_attention";
   c.rope_theta = 1e6;
   read_rope_object(key, *full, c);
+  c.rope_scaling.truncate = true;  // transformers does not find "truncate" there
   Settings inner(*full);
   c.rope_theta = inner.number("rope_theta", 1e6);
   inner.require("partial_rotary_factor", 1.0);
