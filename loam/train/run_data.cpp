@@ -12,6 +12,7 @@ namespace {
 constexpr int64_t kVerifiedTokens = int64_t{1} << 28;  // larger sets are checked as they are read
 constexpr double kManyEpochs = 4;
 constexpr double kMuchPadding = 0.1;
+constexpr const char *kTraining = "training", *kValidation = "validation";
 
 std::shared_ptr<const TokenSet> open_set(const Path& directory) {
   auto set = std::make_shared<TokenSet>(directory);
@@ -100,16 +101,25 @@ Mixture make_mixture(const TrainConfig& config, const TrainingData& data) {
 }
 
 void check_run_data(const TrainConfig& config, const TrainingData& data) {
-  const auto check_vocabulary = [&](const NamedSet& set, const char* name) {
+  const auto check = [&](const NamedSet& set, const char* name) {
     LOAM_CHECK(set.set->info().vocab_size <= config.model.vocab_size,
                "the {} data have token ids up to {}, but model.vocab_size is {}", name, set.set->info().vocab_size - 1,
                config.model.vocab_size);
+    if (name == kTraining) Loader::check(*set.set, loader_options(config));
+  };
+  const auto check_named = [&](const NamedSet& set, const char* name, const char* what) {
+    try {
+      check(set, name);
+    } catch (const Error& error) {
+      fail(error.code(), "{} \"{}\": {}", what, set.name, error.what());
+    }
   };
   for (const NamedSet& source : data.train) {
-    check_vocabulary(source, "training");
-    Loader::check(*source.set, loader_options(config));
+    data.train.size() == 1 ? check(source, kTraining) : check_named(source, kTraining, "data source");
   }
-  for (const NamedSet& set : data.val) check_vocabulary(set, "validation");
+  for (const NamedSet& set : data.val) {
+    is_plain(data.val) ? check(set, kValidation) : check_named(set, kValidation, "validation set");
+  }
 }
 
 Json fingerprints_of(const TrainingData& data) {

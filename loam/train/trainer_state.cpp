@@ -109,6 +109,49 @@ StoredState read_state(const Path& checkpoint) {
   }
 }
 
+// Names and fingerprints of the sets that a checkpoint's "train" or "val" tells; of one without a name `unnamed`.
+std::vector<std::pair<std::string, std::string>> sets_in(const Json& data, const char* key, const char* unnamed) {
+  std::vector<std::pair<std::string, std::string>> sets;
+  const Json* found = data.is_object() ? data.find(key) : nullptr;
+  if (found && found->is_string()) sets.emplace_back(unnamed, found->as_string());
+  if (!found || !found->is_object()) return sets;
+  for (const auto& [name, fingerprint] : found->as_object()) {
+    sets.emplace_back(name, fingerprint.is_string() ? fingerprint.as_string() : "");
+  }
+  return sets;
+}
+
+// Why a run cannot go on with the data `found`, if not for sources that are new behind the others, or for validation
+// sets more or fewer; "" if for nothing else.
+std::string other_data(const Json& stored, const Json& found) {
+  const Json* tokenizer = stored.is_object() ? stored.find("tokenizer") : nullptr;
+  if (!tokenizer || *tokenizer != found.at("tokenizer")) return "tokenizer";
+  const auto before = sets_in(stored, "train", ""), now = sets_in(found, "train", "");
+  if (before.empty()) return "train";
+  for (size_t k = 0; k < before.size(); ++k) {
+    const auto& [name, fingerprint] = before[k];
+    const bool same = k < now.size() && now[k].second == fingerprint &&
+                      (now[k].first == name || now[k].first.empty() || name.empty());
+    if (!same) return name.empty() ? "train" : "train." + name;
+  }
+  for (const auto& [name, fingerprint] : sets_in(stored, "val", kOnlySet)) {
+    for (const auto& [other_name, other] : sets_in(found, "val", kOnlySet)) {
+      if (name == other_name && fingerprint != other) return "val." + name;
+    }
+  }
+  return "";
+}
+
+void check_data(const std::string& checkpoint, const Json& stored, const TrainingData& data, bool allow_changed) {
+  const Json found = fingerprints_of(data);
+  const std::vector<std::string> differences = config_diff(stored, found);
+  const std::string other = other_data(stored, found);
+  if (differences.empty() || (allow_changed && other.empty())) return;
+  // Validation data change no weight, but the loss curve would change its meaning unseen.
+  fail(ErrorCode::kInvalidArgument, "{}: the data are not those of the run (fingerprint of {}){}", checkpoint,
+       allow_changed ? other : differences[0], other.empty() ? "; --allow-changed-config takes them" : "");
+}
+
 // That of a checkpoint which a run may go on from.
 StoredState checked_state(const VerifiedCheckpoint& checkpoint, const TrainConfig& config, const TrainingData& data,
                           bool allow_changed_config, bool branches) {
@@ -121,10 +164,7 @@ StoredState checked_state(const VerifiedCheckpoint& checkpoint, const TrainConfi
   LOAM_CHECK(state.samples == state.order.batch_after(state.step) * config.batch,
              "{}: batch has changed: {} samples were taken in {} steps, which no step of {} rows continues", name,
              state.samples, state.step, config.batch);
-  for (const std::string& what : config_diff(state.data, fingerprints_of(data))) {
-    // Validation data change no weight, but the loss curve would change its meaning unseen.
-    fail(ErrorCode::kInvalidArgument, "{}: the data are not those of the run (fingerprint of {})", name, what);
-  }
+  check_data(name, state.data, data, allow_changed_config);
   return state;
 }
 

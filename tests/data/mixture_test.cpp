@@ -7,6 +7,8 @@
 #include <map>
 #include <set>
 
+#include "loam/base/file.h"
+#include "loam/base/json.h"
 #include "loam/base/philox.h"
 #include "tests/harness/expect_error.h"
 #include "tests/harness/temp_dir.h"
@@ -106,6 +108,45 @@ class MixtureTest : public ::testing::Test {
   LoaderOptions options_{.length = kLength, .mask_documents = true, .shuffle = true, .seed = 11};
   const std::vector<MixtureStage> stages_{{0, {1, 0, 3}}, {100, {2, 3, 5}}, {100, {1, 1, 1}}, {250, {0, 1, 0}}};
 };
+
+// The order is a promise: a run goes on with a later release. tests/fixtures/make_order_fixture.py has its own
+// implementation.
+TEST_F(MixtureTest, TheOrderIsFrozen) {
+  const std::string path = std::string(LOAM_SOURCE_DIR) + "/tests/fixtures/order.json";
+  const Json all = Json::parse(read_file(path), path);
+  for (const Json& one : all.at("permutations").as_array()) {
+    const auto number = [&](const char* name) { return static_cast<uint64_t>(one.at(name).as_int()); };
+    uint64_t index = 0;
+    for (const Json& image : one.at("images").as_array()) {
+      EXPECT_EQ(permute_index(index++, number("n"), number("seed"), number("epoch")),
+                static_cast<uint64_t>(image.as_int()));
+    }
+    EXPECT_EQ(index, number("n"));
+  }
+  const auto weights_of = [](const Json& one) {
+    std::vector<double> weights;
+    for (const Json& weight : one.at("weights").as_array()) weights.push_back(weight.as_double());
+    return weights;
+  };
+  for (const Json& one : all.at("turns").as_array()) {
+    const Interleaving order(weights_of(one));
+    const Json::Array& sources = one.at("sources").as_array();
+    ASSERT_EQ(order.period(), static_cast<int64_t>(sources.size()));
+    for (size_t t = 0; t < sources.size(); ++t) {
+      EXPECT_EQ(order.turn(static_cast<int64_t>(t)).source, sources[t].as_int());
+    }
+  }
+  const Json& mixed = all.at("mixture");
+  options_.seed = static_cast<uint64_t>(mixed.at("seed").as_int());
+  const Mixture mixture({sources_[0], sources_[1]}, {{0, weights_of(mixed)}}, options_);
+  const Json::Array& places = mixed.at("places").as_array();
+  TokenBatch batch;
+  mixture.fill(0, static_cast<int64_t>(places.size()), batch);
+  for (size_t s = 0; s < places.size(); ++s) {
+    const int64_t source = places[s].as_array()[0].as_int(), window = places[s].as_array()[1].as_int();
+    EXPECT_EQ(batch.tokens[s * kLength], 1000 * source + kLength * window) << s;
+  }
+}
 
 TEST_F(MixtureTest, OneSourceIsALoader) {
   const Loader loader(sources_[2].set, options_);

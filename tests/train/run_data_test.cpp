@@ -246,6 +246,55 @@ TEST_F(DataTest, OtherDataAndWeightsAreRefusedOnResume) {
   EXPECT_EQ(run("run").steps, 10);
 }
 
+TEST_F(DataTest, SetsMayBeAddedAndValidationSetsLeftOut) {
+  config_.steps = 10;
+  run("run");
+  const auto refused = [&](bool allowed, const std::string& part) {
+    EXPECT_LOAM_ERROR(run("run", allowed), ErrorCode::kInvalidArgument, part);
+  };
+  const auto newest_sets = [&] {
+    std::vector<std::string> names;
+    for (const Json& val : records_of(directory_ / "run", "val")) {
+      if (val.at("step").as_int() == config_.steps) names.push_back(val.at("set").as_string());
+    }
+    return names;
+  };
+  using Names = std::vector<std::string>;
+  config_.steps = 12;
+  config_.data.validation = {{"a", path("a")}, {"books", path("c/val")}};
+  refused(false, "--allow-changed-config");
+  EXPECT_EQ(run("run", true).steps, 12);
+  EXPECT_EQ(newest_sets(), (Names{"a", "books"}));
+  config_.steps = 14;
+  config_.data.validation = {{"books", path("a/val")}};
+  refused(true, "fingerprint of val.books");
+  config_.data.validation = {{"books", path("c/val")}};
+  EXPECT_EQ(run("run", true).steps, 14);
+  EXPECT_EQ(newest_sets(), Names{"books"});
+  // A new source stands behind the others, which stay what they are.
+  testing::write_data(directory_ / "d", 9);
+  config_.steps = 16;
+  const std::vector<DataSourceConfig> sources = config_.data.sources;
+  config_.data.sources.insert(config_.data.sources.begin(), {"d", path("d"), 0.2});
+  refused(true, "the data are not those of the run");
+  config_.data.sources = {sources[0], sources[1]};
+  refused(true, "the data are not those of the run");
+  config_.data.sources = sources;
+  config_.data.sources.push_back({"d", path("d"), 0.2});
+  EXPECT_EQ(run("run", true).steps, 16);
+}
+
+TEST_F(DataTest, ErrorsNameTheSource) {
+  testing::write_set(directory_ / "short/train", {testing::make_document(5, 1)});
+  config_.data.sources[1].path = path("short");
+  EXPECT_LOAM_ERROR(check_run_data(derive(config_), open_run_data(config_.data)), ErrorCode::kInvalidArgument,
+                    "data source \"b\": loader: the set has 5 tokens");
+  config_.data.sources[1].path = path("b");
+  config_.model.vocab_size = 32;
+  EXPECT_LOAM_ERROR(check_run_data(derive(config_), open_run_data(config_.data)), ErrorCode::kInvalidArgument,
+                    "data source \"a\": the training data have token ids up to 60");
+}
+
 TEST_F(DataTest, TokenizersMustAgree) {
   TokenSetInfo info;
   info.tokenizer_fingerprint = "another";
