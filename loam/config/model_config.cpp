@@ -1,6 +1,7 @@
 #include "loam/config/model_config.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace loam {
 
@@ -212,6 +213,11 @@ ModelConfig derive(ModelConfig c) {
   if (c.head == HeadKind::scalar) c.tied_embeddings = false;
   check_parts(c);
   return c;
+}
+
+double ntk_theta(double theta, int64_t dim, double factor) {
+  const auto R = static_cast<double>(dim);
+  return dim > 2 ? theta * std::pow(factor, R / (R - 2)) : theta;
 }
 
 AttentionSpan attention_span(const ModelConfig& c, int64_t layer) {

@@ -216,6 +216,9 @@ extern template std::vector<FieldInfo> config_fields(const ModelConfig&);
 // names the field. The only place that computes one setting of a model from another. Idempotent.
 ModelConfig derive(ModelConfig config);
 
+// The base of the rotary frequencies that NTK-aware scaling by `factor` gives for `dim` rotated elements.
+double ntk_theta(double theta, int64_t dim, double factor);
+
 // What a layer of a derived configuration is.
 AttentionSpan attention_span(const ModelConfig& config, int64_t layer);
 PositionKind layer_position(const ModelConfig& config, int64_t layer);  // rope, alibi or none: what attention does

@@ -47,11 +47,6 @@ double scaled_frequency(double frequency, int64_t k, const YarnBounds& yarn, con
   return frequency * (kept + (1 - kept) / s.factor);
 }
 
-double ntk_theta(double theta, int64_t dim, double factor) {
-  const auto R = static_cast<double>(dim);
-  return dim > 2 ? theta * std::pow(factor, R / (R - 2)) : theta;
-}
-
 double attention_factor(const RopeScaling& s) {
   if (s.kind != RopeScalingKind::yarn && s.kind != RopeScalingKind::longrope) return 1;
   if (s.attention_factor > 0) return s.attention_factor;
@@ -61,8 +56,6 @@ double attention_factor(const RopeScaling& s) {
 }
 
 }  // namespace
-
-double ntk_theta(const ModelConfig& c) { return ntk_theta(c.rope_theta, c.rope_dim, c.rope_scaling.factor); }
 
 ops::Rotation make_rotation(const Context& ctx, int64_t dim, double theta, const RopeScaling& s,
                             int64_t context_length) {

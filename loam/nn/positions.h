@@ -20,7 +20,6 @@ namespace loam {
 // computed in double. f32 [R/2].
 ops::Rotation make_rotation(const Context& ctx, int64_t dim, double theta, const RopeScaling& scaling,
                             int64_t context_length);
-double ntk_theta(const ModelConfig& config);  // the base that NTK-aware scaling gives
 
 // Press et al. 2021: 2^(-8 i / H) for head i = 1 .. H if H is a power of two; else those of the power of two n below,
 // then every second one of 2 n. f32 [H].

@@ -2,8 +2,6 @@
 
 #include <cmath>
 
-#include "loam/nn/positions.h"
-
 namespace loam {
 
 const std::vector<const Family*>& families() {
@@ -39,7 +37,7 @@ ModelConfig computed(ModelConfig c) {
     c.rope_dim = 0;
     c.rope_scaling = {};
   } else if (c.rope_scaling.kind == RopeScalingKind::ntk) {
-    c.rope_theta = ntk_theta(c);
+    c.rope_theta = ntk_theta(c.rope_theta, c.rope_dim, c.rope_scaling.factor);
     c.rope_scaling = {};
   }
   return c;

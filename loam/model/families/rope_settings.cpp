@@ -6,7 +6,6 @@
 #include <string_view>
 
 #include "loam/base/log.h"
-#include "loam/nn/positions.h"
 
 namespace loam {
 namespace {
@@ -182,7 +181,7 @@ Json rope_object(const ModelConfig& c) {
     case RopeScalingKind::none:
       break;
     case RopeScalingKind::ntk:  // a plain rotation with another base
-      theta = ntk_theta(c);
+      theta = ntk_theta(c.rope_theta, c.rope_dim, c.rope_scaling.factor);
       break;
     case RopeScalingKind::linear:
       rope["rope_type"] = "linear";
