@@ -3,6 +3,7 @@
 
 #include "apps/commands.h"
 #include "apps/options.h"
+#include "loam/base/log.h"
 #include "loam/base/progress.h"
 #include "loam/base/utf8.h"
 #include "loam/train/run_summary.h"
@@ -66,7 +67,13 @@ int list_runs(std::vector<std::string> directories, const CommonFlags& flags) {
   Json list = Json::array();
   Table table{{"NAME", "ID", "STATUS", "STEP", "LOSS", "BEST VAL", "TOKENS", "TOK/S", "TIME", "PARAMS"}};
   for (const Path& path : found) {
-    const RunInfo run = read_run(path);
+    RunInfo run;
+    try {
+      run = read_run(path);
+    } catch (const Error& error) {
+      log_warn("{}: left out: {}", printable(path.string()), error.what());
+      continue;
+    }
     list.push_back(describe(run));
     table.push_back({name_of(run), run.id.empty() ? "-" : printable(run.id), run.status,
                      fmt::format("{}/{}", run.step, run.steps), shown(run.loss), shown(run.best_val_loss),

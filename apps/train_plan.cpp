@@ -31,6 +31,7 @@ int print_run_plan(const ExecContext& ctx, const TrainConfig& given, const RunOp
   std::optional<RunLock> lock;  // as the run: it shows whether the directory can be made and is free
   if (!options.out.empty()) lock.emplace(options.out);
   std::optional<Mixture> mixture;
+  int64_t done = 0;  // steps of a run that goes on
   if (!has_data) {
     config = check_config(given, data);
   } else {
@@ -41,8 +42,10 @@ int print_run_plan(const ExecContext& ctx, const TrainConfig& given, const RunOp
     for (const NamedSet& source : start.data.train) data.tokens += source.set->tokens();
     mixture.emplace(make_mixture(config, start.data));
     for (const std::string& warning : data_warnings(config, *mixture)) log_warn("{}", warning);
-    if (start.checkpoint)
+    if (start.checkpoint) {
+      done = start.checkpoint->step;
       Trainer::check_checkpoint(*start.checkpoint, config, start.data, options.allow_changed_config, start.branches);
+    }
   }
   lock.reset();
   RunPlan plan = Trainer::plan(config, data.tokens);
@@ -50,7 +53,7 @@ int print_run_plan(const ExecContext& ctx, const TrainConfig& given, const RunOp
   // What the rest of a step leaves of the matrix product's rate.
   constexpr double kShareOfPeak = 0.6;
   const double rate = measure_matmul_rate(ctx, config.dtype) * kShareOfPeak;
-  const double seconds = plan.flops_per_step * static_cast<double>(config.steps) / rate;
+  const double seconds = plan.flops_per_step * static_cast<double>(std::max<int64_t>(config.steps - done, 0)) / rate;
   const std::vector<std::pair<std::string, double>> sources = epochs_by_source(config, mixture);
   const RunCost cost = cost_of(config.price, seconds, {});
   if (as_json) {
@@ -67,6 +70,7 @@ int print_run_plan(const ExecContext& ctx, const TrainConfig& given, const RunOp
                              {"epochs", plan.epochs},
                              {"epochs_by_source", Json(Json::Object(sources.begin(), sources.end()))},
                              {"flops_per_step", plan.flops_per_step},
+                             {"steps_done", done},
                              {"estimated_seconds", seconds}});
     const Json costs = to_json(cost);
     for (const auto& [key, value] : costs.as_object()) report[key] = value;
@@ -91,8 +95,10 @@ int print_run_plan(const ExecContext& ctx, const TrainConfig& given, const RunOp
   for (const auto& [name, epochs] : sources) print(fmt::format("             {:.2f} of {}", epochs, name));
   print(fmt::format("compute      {}FLOP a step, {}FLOP in all", count(plan.flops_per_step) + " ",
                     count(plan.flops_per_step * static_cast<double>(config.steps)) + " "));
-  print(fmt::format("time         about {}, at {:.0f} % of this machine's matrix product ({}FLOP/s)",
-                    format_duration(seconds), 100 * kShareOfPeak, count(rate / kShareOfPeak) + " "));
+  print(fmt::format("time         about {}{}, at {:.0f} % of this machine's matrix product ({}FLOP/s)",
+                    format_duration(seconds),
+                    done > 0 ? fmt::format(" for the {} steps that are left", config.steps - done) : "",
+                    100 * kShareOfPeak, count(rate / kShareOfPeak) + " "));
   if (const std::string text = to_string(cost); !text.empty()) print("cost         " + text);
   return plan.fits() ? 0 : 1;
 }

@@ -240,6 +240,8 @@ const std::string& first_data_path(const DataConfig& data) {
 
 TrainConfig derive(TrainConfig c) {
   c.model = derive(c.model);
+  LOAM_CHECK(c.model.head == HeadKind::language_model,
+             "model.head=scalar: training predicts tokens, which takes a language model's head");
   check_data(c.data);
   check_optimizer(c.optimizer);
   c.optimizer.beta2 = beta2_of(c.optimizer);

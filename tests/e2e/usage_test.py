@@ -491,6 +491,11 @@ class Usage(ProgramTest):
         os.close(writing)
         self.assertEqual((done.returncode, done.stderr), (-13, b""))  # as other programs do: SIGPIPE
 
+    def test_a_scalar_head_is_no_language_model(self):
+        self.fails(2, "train", "--config", "tiny", "--out", self.root / "scalar", "--data", self.root, "--set",
+                   "model.head=scalar", says=["model.head=scalar", "predicts tokens"])
+        self.assertFalse((self.root / "scalar").exists())
+
     def test_every_setting_is_documented_as_it_is(self):
         documented = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text()
         self.assertEqual(self.succeeds("config", "explain", "--markdown").decode(), documented, "loam config explain --markdown")
