@@ -127,7 +127,15 @@ struct RuleCase {
 
 double sign(double x) { return x > 0 ? 1 : x < 0 ? -1 : 0; }
 
-const RuleCase kRules[] = {
+// A rule's arguments with what all rules have in common.
+template <class Args>
+Args args_of(const Group& group, bool with_weight) {
+  Args args;
+  static_cast<UpdateArgs&>(args) = group.args(with_weight);
+  return args;
+}
+
+const RuleCase kAdamRules[] = {
     {"adam with decay in the gradient",
      [](const ExecContext& ctx, const Group& group, bool with_weight) {
        AdamwArgs args = group.args(with_weight);
@@ -150,17 +158,18 @@ const RuleCase kRules[] = {
        w -= lr * std::sqrt(1 - std::pow(0.95, step)) / (1 - std::pow(0.9, step)) * s / (std::sqrt(t) + 0.1);
        w -= lr * 0.1 * w;
      }},
+};
+
+const RuleCase kSgdRules[] = {
     {"sgd",
      [](const ExecContext& ctx, const Group& group, bool with_weight) {
-       SgdArgs args;
-       static_cast<UpdateArgs&>(args) = group.args(with_weight);
+       auto args = args_of<SgdArgs>(group, with_weight);
        ctx.kernels->sgd(ctx, args);
      },
      [](double& w, double&, double&, double g, double lr, int) { w -= lr * (g + 0.1 * w); }},
     {"sgd with damped momentum",
      [](const ExecContext& ctx, const Group& group, bool with_weight) {
-       SgdArgs args;
-       static_cast<UpdateArgs&>(args) = group.args(with_weight);
+       auto args = args_of<SgdArgs>(group, with_weight);
        args.buffer = group.m.row(), args.momentum = 0.8f, args.dampening = 0.3;
        ctx.kernels->sgd(ctx, args);
      },
@@ -171,8 +180,7 @@ const RuleCase kRules[] = {
      }},
     {"sgd with Nesterov's momentum",
      [](const ExecContext& ctx, const Group& group, bool with_weight) {
-       SgdArgs args;
-       static_cast<UpdateArgs&>(args) = group.args(with_weight);
+       auto args = args_of<SgdArgs>(group, with_weight);
        args.buffer = group.m.row(), args.momentum = 0.8f, args.nesterov = true;
        ctx.kernels->sgd(ctx, args);
      },
@@ -181,10 +189,12 @@ const RuleCase kRules[] = {
        s = 0.8 * s + g;
        w -= lr * (g + 0.8 * s);
      }},
+};
+
+const RuleCase kRootRules[] = {
     {"adagrad",
      [](const ExecContext& ctx, const Group& group, bool with_weight) {
-       AdagradArgs args;
-       static_cast<UpdateArgs&>(args) = group.args(with_weight);
+       auto args = args_of<AdagradArgs>(group, with_weight);
        args.sum = group.v.row();
        ctx.kernels->adagrad(ctx, args);
      },
@@ -195,8 +205,7 @@ const RuleCase kRules[] = {
      }},
     {"rmsprop",
      [](const ExecContext& ctx, const Group& group, bool with_weight) {
-       RmspropArgs args;
-       static_cast<UpdateArgs&>(args) = group.args(with_weight);
+       auto args = args_of<RmspropArgs>(group, with_weight);
        args.v = group.v.row(), args.alpha = 0.7;
        ctx.kernels->rmsprop(ctx, args);
      },
@@ -207,8 +216,7 @@ const RuleCase kRules[] = {
      }},
     {"rmsprop with momentum",
      [](const ExecContext& ctx, const Group& group, bool with_weight) {
-       RmspropArgs args;
-       static_cast<UpdateArgs&>(args) = group.args(with_weight);
+       auto args = args_of<RmspropArgs>(group, with_weight);
        args.v = group.v.row(), args.alpha = 0.7, args.buffer = group.m.row(), args.momentum = 0.8f;
        ctx.kernels->rmsprop(ctx, args);
      },
@@ -218,10 +226,12 @@ const RuleCase kRules[] = {
        s = 0.8 * s + g / (std::sqrt(t) + 1e-8);
        w -= lr * s;
      }},
+};
+
+const RuleCase kSignRules[] = {
     {"lion",
      [](const ExecContext& ctx, const Group& group, bool with_weight) {
-       LionArgs args;
-       static_cast<UpdateArgs&>(args) = group.args(with_weight);
+       auto args = args_of<LionArgs>(group, with_weight);
        args.m = group.m.row();
        ctx.kernels->lion(ctx, args);
      },
@@ -231,9 +241,19 @@ const RuleCase kRules[] = {
      }},
 };
 
+std::vector<RuleCase> all_rules() {
+  std::vector<RuleCase> rules;
+  for (const std::span<const RuleCase> some :
+       {std::span<const RuleCase>(kAdamRules), std::span<const RuleCase>(kSgdRules),
+        std::span<const RuleCase>(kRootRules), std::span<const RuleCase>(kSignRules)}) {
+    rules.insert(rules.end(), some.begin(), some.end());
+  }
+  return rules;
+}
+
 TEST(UpdateKernels, ThreeStepsMatchF64) {
   for_each_target([] {
-    for (const RuleCase& rule : kRules) {
+    for (const RuleCase& rule : all_rules()) {
       SCOPED_TRACE(rule.name);
       for (const int64_t n : {1, 7, 65, 10007}) {
         Group group(n);
@@ -264,7 +284,7 @@ TEST(UpdateKernels, ThreeStepsMatchF64) {
 }
 
 TEST(UpdateKernels, SkipChangesNothingAndThreadsAgree) {
-  for (const RuleCase& rule : kRules) {
+  for (const RuleCase& rule : all_rules()) {
     SCOPED_TRACE(rule.name);
     Group a(10007), b(10007);
     const auto before = a.master.memory();
