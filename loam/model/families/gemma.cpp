@@ -58,8 +58,7 @@ ModelConfig read_gemma2(const Json& json) {
   ModelConfig c = read_common(json, s);
   c.attention_softcap = softcap(json, s, "attn_logit_softcapping", 50);
   c.logit_softcap = softcap(json, s, "final_logit_softcapping", 30);
-  read_windows(s, c, s.integer("sliding_window", json.find("sliding_window") ? 0 : 4096),
-               [](int64_t layer) { return layer % 2 == 0; });
+  read_windows(s, c, read_window(json, s), [](int64_t layer) { return layer % 2 == 0; });
   read_rope(s, c);
   s.finish();
   return c;
@@ -105,8 +104,7 @@ ModelConfig read_gemma3(const Json& json) {
   s.ignore({"attn_logit_softcapping"});  // which its attention does not look at
   const int64_t pattern = s.integer("sliding_window_pattern", s.integer("_sliding_window_pattern", 6));
   if (pattern < 1) fail(ErrorCode::kBadFormat, "\"sliding_window_pattern\" is {}", pattern);
-  read_windows(s, c, s.integer("sliding_window", json.find("sliding_window") ? 0 : 4096),
-               [&](int64_t layer) { return (layer + 1) % pattern != 0; });
+  read_windows(s, c, read_window(json, s), [&](int64_t layer) { return (layer + 1) % pattern != 0; });
   read_gemma3_rope(s, c);
   if (c.window == 0) c.window_rope_theta = 0;
   s.finish();

@@ -26,8 +26,6 @@ Json write(const ModelConfig& c) {
   return json;
 }
 
-std::vector<TensorRule> rules(const ModelConfig& c) { return llama_like_rules(c); }
-
 }  // namespace
 
 const Family kLlamaFamily{"llama",
@@ -38,6 +36,6 @@ const Family kLlamaFamily{"llama",
                           {".rotary_emb.inv_freq"},
                           read,
                           write,
-                          rules};
+                          llama_rules};
 
 }  // namespace loam

@@ -74,4 +74,6 @@ std::vector<TensorRule> llama_like_rules(const ModelConfig& c, const LayerNorms&
   return all;
 }
 
+std::vector<TensorRule> llama_rules(const ModelConfig& c) { return llama_like_rules(c, {}); }
+
 }  // namespace loam

@@ -24,6 +24,7 @@ Json write_llama_like(const ModelConfig& c, const char* activation_key = "hidden
 struct LayerNorms {
   std::string attention = "input_layernorm", attention_post, mlp = "post_attention_layernorm", mlp_post;
 };
-std::vector<TensorRule> llama_like_rules(const ModelConfig& c, const LayerNorms& norms = {});
+std::vector<TensorRule> llama_like_rules(const ModelConfig& c, const LayerNorms& norms);
+std::vector<TensorRule> llama_rules(const ModelConfig& c);  // with Llama's norms
 
 }  // namespace loam

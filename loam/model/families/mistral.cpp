@@ -9,7 +9,7 @@ ModelConfig read(const Json& json) {
   LlamaDefaults defaults;
   if (!json.find("num_key_value_heads")) defaults.kv_heads = 8;
   ModelConfig c = read_llama_like(s, defaults);
-  c.window = json.find("sliding_window") ? s.integer("sliding_window", 0) : 4096;  // null: none
+  c.window = read_window(json, s);
   read_rope(s, c);
   s.finish();
   return c;
@@ -22,8 +22,6 @@ Json write(const ModelConfig& c) {
   return json;
 }
 
-std::vector<TensorRule> rules(const ModelConfig& c) { return llama_like_rules(c); }
-
 }  // namespace
 
 const Family kMistralFamily{"mistral",
@@ -34,6 +32,6 @@ const Family kMistralFamily{"mistral",
                             {".rotary_emb.inv_freq"},
                             read,
                             write,
-                            rules};
+                            llama_rules};
 
 }  // namespace loam

@@ -5,14 +5,9 @@
 namespace loam {
 namespace {
 
-// Absent: the default; null: none.
-int64_t window_of(const Json& json, Settings& s) {
-  return s.integer("sliding_window", json.find("sliding_window") ? 0 : 4096);
-}
-
 void read_qwen_windows(const Json& json, Settings& s, ModelConfig& c) {
   const bool used = s.flag("use_sliding_window", false);
-  const int64_t window = window_of(json, s), first = s.integer("max_window_layers", 28);
+  const int64_t window = read_window(json, s), first = s.integer("max_window_layers", 28);
   read_windows(s, c, used ? window : 0, [&](int64_t layer) { return layer >= first; });
 }
 
@@ -61,15 +56,13 @@ Json write_qwen3(const ModelConfig& c) {
   return json;
 }
 
-std::vector<TensorRule> rules(const ModelConfig& c) { return llama_like_rules(c); }
-
 }  // namespace
 
 const Family kQwen2Family{"qwen2",    "Qwen2ForCausalLM", "Qwen2ForSequenceClassification",
                           "model.",   "lm_head.weight",   {".rotary_emb.inv_freq"},
-                          read_qwen2, write_qwen2,        rules};
+                          read_qwen2, write_qwen2,        llama_rules};
 const Family kQwen3Family{"qwen3",    "Qwen3ForCausalLM", "Qwen3ForSequenceClassification",
                           "model.",   "lm_head.weight",   {},
-                          read_qwen3, write_qwen3,        rules};
+                          read_qwen3, write_qwen3,        llama_rules};
 
 }  // namespace loam

@@ -223,6 +223,10 @@ void write_rope(Json& json, const ModelConfig& c) {
   if (const Json* partial = rope.find("partial_rotary_factor")) json["partial_rotary_factor"] = *partial;
 }
 
+int64_t read_window(const Json& json, Settings& s) {
+  return s.integer("sliding_window", json.find("sliding_window") ? 0 : 4096);
+}
+
 void read_windows(Settings& s, ModelConfig& c, int64_t window, const std::function<bool(int64_t layer)>& has_window) {
   c.window = window;
   c.attention_spans.clear();

@@ -55,12 +55,10 @@ Json write(const ModelConfig& c) {
   return json;
 }
 
-std::vector<TensorRule> rules(const ModelConfig& c) { return llama_like_rules(c); }
-
 }  // namespace
 
 const Family kSmolLm3Family{
-    "smollm3", "SmolLM3ForCausalLM", "SmolLM3ForSequenceClassification", "model.", "lm_head.weight", {}, read, write,
-    rules};
+    "smollm3", "SmolLM3ForCausalLM", "SmolLM3ForSequenceClassification", "model.", "lm_head.weight", {}, read,
+    write,     llama_rules};
 
 }  // namespace loam
