@@ -1,20 +1,22 @@
 #!/usr/bin/env bash
 # Builds loam and runs its tests: setup, configure, build, ctest.
-#   ./test.sh              the whole suite on the release build
+#   ./test.sh              the whole suite on the release build, but for the tests with the label "slow"
+#   ./test.sh --slow       those too
 #   ./test.sh --fast       the tests with the label "fast" only
-#   ./test.sh --sanitize   also the fast tests under the sanitizers (address, undefined, thread): about an hour more on two cores
+#   ./test.sh --sanitize   also the tests of the labels fast and run under the sanitizers (address, undefined, thread): about an hour more on two cores
 # With CI in the environment also: every fuzz target for FUZZ_SECONDS (15) each.
 set -euo pipefail
 cd "$(dirname "$0")"
 
-labels=()
+labels=(-LE '^slow$')
 sanitize=
 for argument in "$@"; do
   case "$argument" in
     --fast) labels=(-L '^fast$') ;;
+    --slow) labels=() ;;
     --sanitize) sanitize=1 ;;
-    --help | -h) sed -n '2,6s/^# \{0,1\}//p' "$0"; exit 0 ;;
-    *) echo "test.sh: unknown option '$argument' (there are --fast, --sanitize and --help)" >&2; exit 2 ;;
+    --help | -h) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    *) echo "test.sh: unknown option '$argument' (there are --fast, --slow, --sanitize and --help)" >&2; exit 2 ;;
   esac
 done
 
@@ -22,7 +24,7 @@ jobs=${JOBS:-$(nproc)}
 ((jobs <= 8)) || jobs=8
 if ((jobs < 2)); then test_jobs=1; else test_jobs=2; fi
 
-# Sanitizer builds run the "fast" tests of these folders: all of the library, and for threads what starts some or is shared by some.
+# Sanitizer builds run the tests of these folders, those of whole programs aside: all of the library, and for threads what starts some or is shared by some.
 # End-to-end tests, the program's tests and the checks of the tree say nothing new there.
 asan_folders=(base config text tensor kernels format data autograd ops nn model optim train infer session)
 tsan_folders=(base tensor text data kernels ops autograd model train infer session)
@@ -77,9 +79,9 @@ if [[ -n "$sanitize" ]]; then
     for folder in "${folders[@]}"; do [[ -f tests/$folder/CMakeLists.txt ]] && targets+=("tests/$folder/all"); done
     step "$preset: build of ${targets[*]}"
     build "$preset" --target "${targets[@]}"
-    step "$preset: tests with the label fast"
+    step "$preset: tests"
     ASAN_OPTIONS=detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1 TSAN_OPTIONS=halt_on_error=1 \
-      run_ctest "$preset" -L '^fast$'
+      run_ctest "$preset" -L '^(fast|run)$'
   done
 fi
 

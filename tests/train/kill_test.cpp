@@ -238,7 +238,7 @@ TEST_F(ProcessTest, DryRunSaysWhetherItFits) {
   EXPECT_EQ(start("run", {"--dry-run"}).wait(), 0) << log();
   EXPECT_NE(log().find("fits"), std::string::npos) << log();
   EXPECT_EQ(
-      start("run", {"--dry-run", "--set", "model.layers=4096", "--set", "model.dim=8192", "--set", "model.heads=64"})
+      start("run", {"--dry-run", "--set", "model.layers=64", "--set", "model.dim=16384", "--set", "model.heads=128"})
           .wait(),
       1)
       << log();
