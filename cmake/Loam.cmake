@@ -12,7 +12,7 @@ if(LOAM_CCACHE)  # it asks for this sloppiness where headers are precompiled; th
       CCACHE_BASEDIR=${PROJECT_BINARY_DIR} ${LOAM_CCACHE})
 endif()
 
-add_compile_options(-Wall -Wextra -Wshadow -Werror)
+add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wshadow;-Werror>")
 include_directories(${PROJECT_SOURCE_DIR})
 if(LOAM_SANITIZE)
   add_compile_options(-fsanitize=${LOAM_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)

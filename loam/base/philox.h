@@ -8,7 +8,7 @@
 
 namespace loam {
 
-inline std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key) {
+constexpr std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key) {
   for (int round = 0; round < 10; ++round) {
     const uint64_t a = uint64_t{0xD2511F53u} * counter[0];
     const uint64_t b = uint64_t{0xCD9E8D57u} * counter[2];
@@ -26,12 +26,12 @@ struct PhiloxStream {
   uint64_t seed = 0;
   uint64_t site = 0;
 
-  std::array<uint32_t, 4> block(uint64_t index) const {
+  constexpr std::array<uint32_t, 4> block(uint64_t index) const {
     return philox4x32({static_cast<uint32_t>(index), static_cast<uint32_t>(index >> 32), static_cast<uint32_t>(site),
                        static_cast<uint32_t>(site >> 32)},
                       {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
   }
-  uint32_t bits(uint64_t index) const { return block(index / 4)[index % 4]; }
+  constexpr uint32_t bits(uint64_t index) const { return block(index / 4)[index % 4]; }
   // Uniform on [0, 1): 24 bits.
   float uniform(uint64_t index) const { return static_cast<float>(bits(index) >> 8) * 0x1p-24f; }
   // Uniform on [0, n), n > 0.

@@ -14,7 +14,7 @@ inline PhiloxStream dropout_stream(const ExecContext& ctx, uint64_t site, int64_
   return {ctx.seed ^ site * 0x9E3779B97F4A7C15u, sample};
 }
 // An element is dropped where its 32 random bits lie below this.
-inline uint32_t dropout_bound(float probability) { return static_cast<uint32_t>(probability * 0x1p32); }
+constexpr uint32_t dropout_bound(float probability) { return static_cast<uint32_t>(probability * 0x1p32); }
 
 // out = in / (1 - probability) where an element is kept, else 0.
 struct DropoutArgs {

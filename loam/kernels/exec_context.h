@@ -12,6 +12,7 @@
 
 namespace loam {
 
+class DeviceHandles;
 class KernelProfile;
 struct KernelTable;
 
@@ -40,7 +41,8 @@ struct ExecContext {
   int threads = 1;
   Numerics numerics = Numerics::fast;
   uint64_t seed = 0;                 // Philox key of the run
-  StepState* step = nullptr;         // null outside training
+  StepState* step = nullptr;         // null outside training; in the device's memory
+  DeviceHandles* handles = nullptr;  // what the device's libraries keep; null on the CPU
   KernelProfile* profile = nullptr;  // not null: every kernel call is timed
 
   Tensor empty(const Shape& shape, DType dtype, MemoryKind kind = MemoryKind::activations) const {
@@ -48,8 +50,15 @@ struct ExecContext {
   }
 };
 
+// A GPU's stream and the state of its libraries (loam/kernels/cuda/handles.h).
+class DeviceHandles {
+ public:
+  virtual ~DeviceHandles() = default;
+};
+
 // Owns what a context points to.
 struct ExecResources {
+  std::shared_ptr<DeviceHandles> handles;
   std::shared_ptr<Arena> arena;
   ExecContext context;
 };

@@ -47,7 +47,8 @@ struct KernelTable {
 #undef LOAM_KERNEL
 };
 
-// The CPU's table, complete.
+// The CPU's table, and the GPUs' in a build with CUDA, complete.
 const KernelTable& cpu_kernel_table();
+const KernelTable& cuda_kernel_table();
 
 }  // namespace loam

@@ -1,9 +1,6 @@
 #include "loam/tensor/arena.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
-#include <cstring>
 #include <limits>
 #include <set>
 #include <string>
@@ -11,6 +8,7 @@
 #include <utility>
 
 #include "loam/base/error.h"
+#include "loam/tensor/device_memory.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
@@ -19,8 +17,8 @@
 namespace loam {
 namespace {
 
-constexpr int64_t kAlignment = 64;
-constexpr int64_t kHugePage = int64_t{2} << 20;
+constexpr int64_t kAlignment = 64;       // a cache line
+constexpr int64_t kCudaAlignment = 256;  // as cudaMalloc
 constexpr int64_t kPage = 4096;
 constexpr uint8_t kGuard = 0xA5;
 
@@ -36,23 +34,6 @@ void permit(const std::byte*, int64_t) {}
 #endif
 
 int64_t round_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
-
-// Memory at a multiple of the huge page size, so that the kernel can back it with huge pages from its first byte. Null
-// if there is none.
-std::byte* map_segment(int64_t bytes, bool sparse) {
-  const int64_t padded = bytes + kHugePage;
-  const int flags = MAP_PRIVATE | MAP_ANONYMOUS | (sparse ? MAP_NORESERVE : 0);
-  void* mapped = mmap(nullptr, static_cast<size_t>(padded), PROT_READ | PROT_WRITE, flags, -1, 0);
-  if (mapped == MAP_FAILED) return nullptr;
-  auto* begin = static_cast<std::byte*>(mapped);
-  const int64_t head = round_up(static_cast<int64_t>(reinterpret_cast<uintptr_t>(begin)), kHugePage) -
-                       static_cast<int64_t>(reinterpret_cast<uintptr_t>(begin));
-  if (head > 0) munmap(begin, static_cast<size_t>(head));
-  if (head < kHugePage) munmap(begin + head + bytes, static_cast<size_t>(kHugePage - head));
-  // Advice: a refusal costs only speed.
-  madvise(begin + head, static_cast<size_t>(bytes), sparse ? MADV_NOHUGEPAGE : MADV_HUGEPAGE);
-  return begin + head;
-}
 
 std::string megabytes(int64_t bytes) { return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1 << 20)); }
 
@@ -90,11 +71,20 @@ struct Arena::State {
   };
   using Blocks = std::map<std::byte*, Block>;
 
-  explicit State(Options o) : options(o) { options.limit_bytes = round_up(o.limit_bytes, kPage); }
+  State(Device d, Options o)
+      : device(d),
+        memory(device_memory(o.sparse ? DeviceKind::cpu : d.kind)),
+        alignment(d.kind == DeviceKind::cuda ? kCudaAlignment : kAlignment),
+        options(o) {
+    options.limit_bytes = round_up(o.limit_bytes, kPage);
+  }
   ~State() {
     for (const auto& [begin, bytes] : segments) unmap(begin, bytes);
   }
 
+  Device device;
+  const DeviceMemory& memory;
+  int64_t alignment;
   Options options;
   mutable std::mutex mutex;
   Blocks blocks;
@@ -103,9 +93,9 @@ struct Arena::State {
   ArenaStats stats;
   int64_t broken_guards = 0;
 
-  static void unmap(std::byte* begin, int64_t bytes) {
+  void unmap(std::byte* begin, int64_t bytes) const {
     permit(begin, bytes);
-    munmap(begin, static_cast<size_t>(bytes));
+    memory.unmap(device, begin, bytes);
   }
 
   int64_t room() const {
@@ -128,7 +118,7 @@ struct Arena::State {
   // Adds a segment that holds at least `bytes`; false if the limit or the system forbids it.
   bool add_segment(int64_t bytes) {
     const int64_t size = round_up(std::max(bytes, std::min(options.segment_bytes, room())), kPage);
-    std::byte* begin = size <= room() ? map_segment(size, options.sparse) : nullptr;
+    auto* begin = size <= room() ? static_cast<std::byte*>(memory.map(device, size, options.sparse)) : nullptr;
     if (!begin) return false;
     forbid(begin, size);
     segments[begin] = size;
@@ -156,7 +146,7 @@ struct Arena::State {
   // Leaves `bytes` in the block and makes the rest a free one.
   void split(Blocks::iterator block, int64_t bytes) {
     const int64_t rest = block->second.bytes - bytes;
-    if (rest < kAlignment) return;
+    if (rest < alignment) return;
     block->second.bytes = bytes;
     blocks.emplace_hint(std::next(block), block->first + bytes,
                         Block{rest, block->second.segment, true, MemoryKind::other});
@@ -179,15 +169,17 @@ struct Arena::State {
     if (options.guard_bytes == 0) return;
     block->second.guarded = bytes;
     permit(block->first + bytes, options.guard_bytes);
-    std::memset(block->first, 0xFF, static_cast<size_t>(bytes));
-    std::memset(block->first + bytes, kGuard, static_cast<size_t>(options.guard_bytes));
+    memory.fill(block->first, 0xFF, bytes);
+    memory.fill(block->first + bytes, kGuard, options.guard_bytes);
     forbid(block->first + bytes, options.guard_bytes);
   }
 
   bool guard_holds(const std::byte* block, int64_t bytes) const {
+    if (options.guard_bytes == 0) return true;
     permit(block + bytes, options.guard_bytes);
-    const std::byte* guard = block + bytes;
-    return std::all_of(guard, guard + options.guard_bytes, [](std::byte b) { return b == std::byte{kGuard}; });
+    std::vector<uint8_t> guard(static_cast<size_t>(options.guard_bytes));
+    memory.copy(guard.data(), block + bytes, options.guard_bytes);
+    return std::all_of(guard.begin(), guard.end(), [](uint8_t byte) { return byte == kGuard; });
   }
 
   void count(MemoryKind kind, int64_t bytes) {
@@ -214,11 +206,11 @@ struct Arena::State {
 };
 
 Arena::Arena(Device device, Options options)
-    : device_(device), sparse_(options.sparse), state_(std::make_unique<State>(options)) {}
+    : device_(device), sparse_(options.sparse), state_(std::make_unique<State>(device, options)) {}
 Arena::~Arena() = default;
 
 std::shared_ptr<Arena> Arena::create(Device device, Options options) {
-  if (device.kind != DeviceKind::cpu) fail(ErrorCode::kUnavailable, "arena: no memory of {}", device_name(device));
+  if (!options.sparse) require_device(device);
   LOAM_CHECK(options.segment_bytes > 0 && options.limit_bytes >= 0, "arena: segments of {} bytes with limit {}",
              options.segment_bytes, options.limit_bytes);
   return std::shared_ptr<Arena>(new Arena(device, options));
@@ -229,7 +221,7 @@ void* Arena::allocate(int64_t bytes, MemoryKind kind) {
   State& s = *state_;
   const std::lock_guard lock(s.mutex);
   if (bytes > std::numeric_limits<int64_t>::max() / 2) s.fail_out_of_memory(bytes, kind);
-  const int64_t size = round_up(std::max<int64_t>(bytes, 1) + s.options.guard_bytes, kAlignment) + kGap;
+  const int64_t size = round_up(std::max<int64_t>(bytes, 1) + s.options.guard_bytes, s.alignment) + kGap;
   const auto block = s.find_free(size);
   if (block == s.blocks.end()) s.fail_out_of_memory(bytes, kind);
   s.free_by_size.erase({block->second.bytes, block->first});

@@ -24,8 +24,8 @@ struct ArenaStats {
   int64_t refused = 0;  // what would have been in use after the last allocation that failed; 0: none did
 };
 
-// Best fit over segments taken from the system, neighbours joined on release. Blocks are aligned to 64 bytes; a size of
-// 0 gives a valid, distinct block. Thread safety: all members may be called from any thread.
+// Best fit over segments taken from the system, neighbours joined on release. Blocks are aligned to 64 bytes, on a GPU
+// to 256; a size of 0 gives a valid, distinct block. Thread safety: all members may be called from any thread.
 class Arena : public std::enable_shared_from_this<Arena> {
  public:
   struct Options {

@@ -15,7 +15,7 @@ struct Device {
   bool operator==(const Device&) const = default;
 };
 
-// "cpu", "cuda", "cuda:1". Error{kInvalidArgument} for another form; {kUnavailable} for cuda in a build without it.
+// "cpu", "cuda", "cuda:1". Error{kInvalidArgument} for another form. Whether it is there: loam/tensor/device_memory.h.
 Device parse_device(std::string_view name);
 std::string device_name(Device device);
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "loam/kernels/kernel_table.h"
+#include "tests/harness/cuda_mirror.h"
 
 namespace loam::testing {
 
@@ -120,8 +121,8 @@ inline void expect_close(const Values& actual, const Values& expected, double to
   EXPECT_LE(norm(difference), tolerance * norm(expected)) << what;
 }
 
-// A context on the CPU with `threads` threads.
-inline ExecResources cpu(int threads = 1) { return make_exec_resources({}, threads); }
+// A context on the CPU with `threads` threads, or as cuda_mirror.h says.
+inline ExecResources cpu(int threads = 1) { return test_resources(threads); }
 
 // Runs the body with every instruction set of this machine that kernels are compiled for.
 template <class Body>
@@ -129,6 +130,7 @@ void for_each_target(Body&& body) {
 #ifdef LOAM_STD_THREADS  // the kernels leave out most of them there (simd.h)
   return body();
 #endif
+  if (on_cuda()) return body();
   for (int64_t target : {HWY_SCALAR, HWY_SSE4, HWY_AVX2, HWY_AVX3}) {
     hwy::SetSupportedTargetsForTest(0);
     if (target != HWY_SCALAR && (hwy::SupportedTargets() & target) == 0) continue;
