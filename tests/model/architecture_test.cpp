@@ -6,6 +6,7 @@
 
 #include "loam/model/transformer.h"
 #include "tests/model/model_testing.h"
+#include "tests/harness/shared.h"
 
 namespace loam {
 namespace {
@@ -17,7 +18,7 @@ constexpr double kTolerance = 1e-5;  // relative in norm, f32 against f64
 std::set<Path> architectures() {
   std::set<Path> all;
   for (const auto& entry :
-       std::filesystem::directory_iterator(Path(LOAM_SOURCE_DIR) / "tests/fixtures/architectures")) {
+       std::filesystem::directory_iterator(testing::source_path("tests/fixtures/architectures"))) {
     all.insert(entry.path());
   }
   return all;

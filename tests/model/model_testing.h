@@ -12,10 +12,11 @@
 #include "loam/format/safetensors.h"
 #include "loam/model/model_files.h"
 #include "loam/ops/linear_log_prob.h"
+#include "tests/harness/shared.h"
 
 namespace loam::testing {
 
-inline Path fixture(const std::string& name) { return Path(LOAM_SOURCE_DIR) / "tests" / "fixtures" / "models" / name; }
+inline Path fixture(const std::string& name) { return source_path("tests/fixtures/models") / name; }
 inline const std::vector<std::string> kFixtures{"llama_tied",
                                                 "llama_untied_bias",
                                                 "llama_linear",

@@ -12,6 +12,7 @@
 #include "loam/base/philox.h"
 #include "loam/kernels/kernel_table.h"
 #include "tests/harness/expect_error.h"
+#include "tests/harness/shared.h"
 
 namespace loam {
 namespace {
@@ -141,7 +142,7 @@ TEST_F(OptimizerTest, GroupsFollowTheDefinition) {
 class OptimizerFixtureTest : public OptimizerTest {
  protected:
   static Json fixture() {
-    const std::string path = std::string(LOAM_SOURCE_DIR) + "/tests/fixtures/optimizers.json";
+    const std::string path = testing::source_path("tests/fixtures/optimizers.json");
     return Json::parse(read_file(path), path);
   }
   static std::vector<double> numbers(const Json& list) {

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "loam/base/file.h"
+#include "tests/harness/shared.h"
 
 namespace loam {
 namespace {
@@ -37,7 +38,7 @@ TEST(Schedule, CosineAtHandPickedSteps) {
 
 // torch.optim.lr_scheduler and transformers' schedules, every step: tests/fixtures/make_optimizer_fixture.py.
 TEST(Schedule, EveryKindEqualsTorchOrTransformersOver1000Steps) {
-  const std::string path = std::string(LOAM_SOURCE_DIR) + "/tests/fixtures/optimizers.json";
+  const std::string path = testing::source_path("tests/fixtures/optimizers.json");
   const Json fixture = Json::parse(read_file(path), path);
   std::set<ScheduleKind> kinds;
   std::set<DecayShape> shapes;
