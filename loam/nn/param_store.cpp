@@ -115,13 +115,15 @@ void fill_values(const ParamSpec& spec, uint64_t seed, T* out, int threads) {
 
 void ParamStore::initialize(uint64_t seed) {
   for (int32_t i = 0; i < size(); ++i) {
-    const Tensor weight = value(i);
-    LOAM_CHECK(weight.device().kind == DeviceKind::cpu, "parameters: initialize needs weights on the CPU");
+    Tensor weight = value(i);
+    const bool here = weight.device().kind == DeviceKind::cpu;
+    const Tensor host = here ? weight : Tensor::empty(*Arena::create({}), weight.shape(), weight.dtype());
     if (weight.dtype() == DType::bf16) {
-      fill_values(spec(i), seed, weight.data<Bf16>(), threads_);
+      fill_values(spec(i), seed, host.data<Bf16>(), threads_);
     } else {
-      fill_values(spec(i), seed, weight.data<float>(), threads_);
+      fill_values(spec(i), seed, host.data<float>(), threads_);
     }
+    if (!here) weight.copy_from(host);
   }
   mark_changed();
 }

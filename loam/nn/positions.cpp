@@ -83,7 +83,7 @@ Tensor alibi_slopes(const Context& ctx, int64_t heads) {
 }
 
 Tensor sinusoidal_table(const Context& ctx, int64_t length, int64_t dim, DType dtype) {
-  const Tensor table = ctx.empty({length, dim}, dtype, MemoryKind::weights);
+  std::vector<float> values(static_cast<size_t>(length * dim));
   std::vector<double> frequency;
   for (int64_t c = 0; c < dim; c += 2) {
     frequency.push_back(std::pow(10000.0, -static_cast<double>(c) / static_cast<double>(dim)));
@@ -92,11 +92,12 @@ Tensor sinusoidal_table(const Context& ctx, int64_t length, int64_t dim, DType d
     for (int64_t i = begin * dim; i < end * dim; ++i) {
       const int64_t c = i % dim;
       const double angle = static_cast<double>(i / dim) * frequency[static_cast<size_t>(c / 2)];
-      const auto value = static_cast<float>(c % 2 == 0 ? std::sin(angle) : std::cos(angle));
-      dtype == DType::bf16 ? void(table.data<Bf16>()[i] = Bf16(value)) : void(table.data<float>()[i] = value);
+      values[static_cast<size_t>(i)] = static_cast<float>(c % 2 == 0 ? std::sin(angle) : std::cos(angle));
     }
   });
-  return table;
+  if (dtype == DType::f32) return Tensor::from<float>(*ctx.arena, {length, dim}, values, MemoryKind::weights);
+  std::vector<Bf16> narrow(values.begin(), values.end());
+  return Tensor::from<Bf16>(*ctx.arena, {length, dim}, narrow, MemoryKind::weights);
 }
 
 PositionTables::PositionTables(const Context& ctx, const ModelConfig& config, DType dtype) {

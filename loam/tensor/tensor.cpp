@@ -3,6 +3,8 @@
 #include <cstring>
 #include <utility>
 
+#include "loam/tensor/device_memory.h"
+
 namespace loam {
 namespace {
 
@@ -56,6 +58,28 @@ View Tensor::view() const {
   if (!storage_) return {};
   return {static_cast<std::byte*>(storage_->data()) + offset_ * dtype_size(dtype_), dtype_, storage_->device(), shape_,
           strides_};
+}
+
+Tensor Tensor::to_host() const {
+  if (device().kind == DeviceKind::cpu) return *this;
+  const auto memory = std::make_shared<std::vector<std::byte>>(static_cast<size_t>(bytes()));
+  Tensor host = wrap(memory, memory->data(), shape_, dtype_, {});
+  host.copy_from(*this);
+  return host;
+}
+
+void Tensor::copy_from(const Tensor& other) {
+  LOAM_CHECK(shape_ == other.shape_ && dtype_ == other.dtype_ && is_contiguous() && other.is_contiguous(),
+             "tensor: {} {} does not take the values of {} {}", dtype_name(dtype_), shape_.str(),
+             dtype_name(other.dtype_), other.shape_.str());
+  const Device from = other.device();
+  const DeviceMemory& memory = device_memory(from.kind == DeviceKind::cpu ? device().kind : from.kind);
+  if (bytes() > 0) memory.copy(view().data, other.view().data, bytes());
+}
+
+void Tensor::set_bytes(const void* host_bytes) {
+  LOAM_CHECK(is_contiguous(), "tensor: shape {} is not contiguous", shape_.str());
+  if (bytes() > 0) device_memory(device().kind).copy(view().data, host_bytes, bytes());
 }
 
 Tensor Tensor::reshape(const Shape& shape) const {

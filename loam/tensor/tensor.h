@@ -22,14 +22,14 @@ class Tensor {
   static Tensor empty(Arena& arena, const Shape& shape, DType dtype, MemoryKind kind = MemoryKind::activations);
   static Tensor zeros(Arena& arena, const Shape& shape, DType dtype,
                       MemoryKind kind = MemoryKind::activations);  // CPU arenas only
-  // A copy of host values; the product of the shape must be their number. CPU arenas only.
+  // A copy of host values; the product of the shape must be their number.
   template <class T>
   static Tensor from(Arena& arena, const Shape& shape, std::span<const T> values,
                      MemoryKind kind = MemoryKind::activations) {
     Tensor t = empty(arena, shape, DTypeOf<T>::value, kind);
     LOAM_CHECK(static_cast<int64_t>(values.size()) == t.numel(), "tensor: {} values for shape {}", values.size(),
                shape.str());
-    std::copy(values.begin(), values.end(), t.data<T>());
+    t.set_bytes(values.data());
     return t;
   }
   // Memory that `owner` keeps alive, for example a mapped file. Read only.
@@ -63,6 +63,11 @@ class Tensor {
     LOAM_CHECK(is_contiguous(), "tensor: shape {} is not contiguous", shape_.str());
     return {data<T>(), static_cast<size_t>(numel())};
   }
+
+  // Between the host's memory and a GPU's; both tensors contiguous. Complete when they return.
+  Tensor to_host() const;                  // the tensor itself on the CPU
+  void copy_from(const Tensor& other);     // of equal shape and dtype
+  void set_bytes(const void* host_bytes);  // bytes() of them
 
   // These share the storage.
   Tensor reshape(const Shape& shape) const;                      // Error unless contiguous and of equal size
