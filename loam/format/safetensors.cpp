@@ -182,8 +182,7 @@ void write_safetensors(const Path& path, const std::vector<std::pair<std::string
   std::set<std::string_view> names;
   for (const auto& item : tensors) {
     const auto& [name, tensor] = item;
-    LOAM_CHECK(tensor && tensor.device().kind == DeviceKind::cpu && tensor.is_contiguous(),
-               "{}: tensor '{}' must be contiguous and on the CPU", path.string(), name);
+    LOAM_CHECK(tensor && tensor.is_contiguous(), "{}: tensor '{}' must be contiguous", path.string(), name);
     LOAM_CHECK(name != kMetadata && names.insert(name).second, "{}: tensor name '{}' is taken", path.string(), name);
     order.push_back(&item);
   }
@@ -217,7 +216,7 @@ void write_safetensors(const Path& path, const std::vector<std::pair<std::string
   file.write(&header_size, kPrefix);
   file.write(text);
   for (const auto* item : order) {
-    file.write(item->second.view().data, item->second.bytes());
+    file.write(item->second.to_host().view().data, item->second.bytes());
     if (on_tensor) on_tensor(item->second.bytes());
   }
   file.commit();

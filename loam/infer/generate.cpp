@@ -100,8 +100,9 @@ class Batch {
       hidden = model_.transformer->hidden(ctx_, input, sequence).value;
     }
     const int64_t width = hidden.dim(-1);
-    return model_.transformer->logits(
-        ctx_, hidden.narrow(1, length - 1, 1).as_strided({count, width}, {length * width, 1}, 0));
+    return model_.transformer
+        ->logits(ctx_, hidden.narrow(1, length - 1, 1).as_strided({count, width}, {length * width, 1}, 0))
+        .to_host();
   }
 
   void start(size_t request) {

@@ -27,13 +27,14 @@ void KvCache::begin(const ExecContext& ctx, int64_t first, int64_t count, int64_
   }
   LOAM_CHECK(!ragged || length == 1, "cache: rows of different lengths take one token at a time, not {}", length);
 
-  positions_ = ctx.empty({count, length}, DType::i32);
-  key_count_ = ctx.empty({count}, DType::i32);
+  std::vector<int32_t> positions, key_count;
   for (int64_t r = 0; r < count; ++r) {
     const int64_t known = this->length(first + r);
-    key_count_.data<int32_t>()[r] = static_cast<int32_t>(known + length);
-    for (int64_t t = 0; t < length; ++t) positions_.data<int32_t>()[r * length + t] = static_cast<int32_t>(known + t);
+    key_count.push_back(static_cast<int32_t>(known + length));
+    for (int64_t t = 0; t < length; ++t) positions.push_back(static_cast<int32_t>(known + t));
   }
+  positions_ = Tensor::from<int32_t>(*ctx.arena, {count, length}, positions);
+  key_count_ = Tensor::from<int32_t>(*ctx.arena, {count}, key_count);
   first_ = first;
   count_ = count;
   new_tokens_ = length;
@@ -51,7 +52,7 @@ void KvCache::move(int64_t from, int64_t to) {
     for (const Tensor& cache : {layer.k, layer.v}) {
       const Tensor source = cache.narrow(0, from, 1).narrow(1, 0, known),
                    target = cache.narrow(0, to, 1).narrow(1, 0, known);
-      std::copy_n(static_cast<const char*>(source.view().data), source.bytes(), static_cast<char*>(target.view().data));
+      Tensor(target).copy_from(source);
     }
   }
   lengths_[static_cast<size_t>(to)] = known;

@@ -41,7 +41,8 @@ std::vector<float> score_tokens(const ExecContext& ctx, const Model& model, std:
         sequence);
     const auto scores = ops::linear_log_prob(eval, hidden, model.transformer->head(),
                                              Tensor::from<int32_t>(*ctx.arena, {length}, targets));
-    const std::span<float> values = scores.logp.value.span<float>();
+    const Tensor logp_of_window = scores.logp.value.to_host();
+    const std::span<float> values = logp_of_window.span<float>();
     for (int64_t i = scored; i < end; ++i) {
       LOAM_CHECK(!std::isnan(values[static_cast<size_t>(i - begin - 1)]),
                  "score: the log-probability of token {} is NaN", i);

@@ -122,9 +122,12 @@ Model load_model(const ExecContext& ctx, const Path& directory, DType compute_dt
   allocate(ctx, model, compute_dtype, with_gradients);
   for (const Place& place : places) {
     const Tensor tensor = file.tensor(place.file_name);
-    copy_weights(place.transposed ? tensor.transpose(0, 1) : tensor,
-                 model.weights->value(place.param).narrow(0, place.begin, place.rows),
-                 inverse(file_order(place, read.config)), ctx.threads);
+    Tensor rows = model.weights->value(place.param).narrow(0, place.begin, place.rows);
+    const bool here = rows.device().kind == DeviceKind::cpu;
+    const Tensor host = here ? rows : Tensor::empty(*Arena::create({}), rows.shape(), rows.dtype());
+    copy_weights(place.transposed ? tensor.transpose(0, 1) : tensor, host, inverse(file_order(place, read.config)),
+                 ctx.threads);
+    if (!here) rows.copy_from(host);
   }
   model.weights->mark_changed();
   return model;
@@ -160,10 +163,12 @@ Json config_json(const Family& family, const ModelConfig& config, DType dtype, c
 // A parameter's rows as the file wants them: the memory of `weight` itself where nothing changes.
 Tensor file_tensor(const ExecContext& ctx, const Place& place, const Tensor& weight, DType dtype,
                    const ModelConfig& config) {
-  const Tensor rows = weight.narrow(0, place.begin, place.rows);
+  const Tensor rows = weight.narrow(0, place.begin, place.rows).to_host();
   const std::vector<int64_t> order = file_order(place, config);
   if (!place.transposed && order.empty() && rows.dtype() == dtype && rows.is_contiguous()) return rows;
-  const Tensor out = ctx.empty(place.file_shape(), dtype, MemoryKind::other);
+  const bool here = ctx.device.kind == DeviceKind::cpu;
+  const Tensor out =
+      Tensor::empty(here ? *ctx.arena : *Arena::create({}), place.file_shape(), dtype, MemoryKind::other);
   copy_weights(rows, place.transposed ? out.transpose(0, 1) : out, order, ctx.threads);
   return out;
 }

@@ -82,7 +82,7 @@ void StepDetails::see(const std::string& name, const Tensor& values) {
 void StepDetails::see_logits(int layer, const Tensor& largest) {
   const auto index = static_cast<size_t>(layer);
   if (max_logits_.size() <= index) max_logits_.resize(index + 1, -std::numeric_limits<float>::infinity());
-  for (const float logit : largest.span<float>()) max_logits_[index] = std::max(max_logits_[index], logit);
+  for (const float logit : largest.to_host().span<float>()) max_logits_[index] = std::max(max_logits_[index], logit);
 }
 
 Var StepDetails::hidden(const Context& ctx, const Transformer& model, const Tensor& ids, SequenceContext& given) {

@@ -178,11 +178,6 @@ Tensor checked_tensor(const SafetensorsFile& file, const std::string& name, cons
   return tensor;
 }
 
-void copy_values(const Tensor& from, const Tensor& to) {
-  const auto source = from.span<float>();
-  std::copy(source.begin(), source.end(), to.data<float>());
-}
-
 Tensor part_of_run(const Tensor& run, const OptimizerGroups::Place& place, const ParamSpec& spec) {
   return run.narrow(0, place.begin, spec.shape.product()).reshape(spec.shape);
 }
@@ -259,7 +254,7 @@ Json Trainer::load(const VerifiedCheckpoint& verified, bool allow_changed_config
       copies.emplace_back(checked_tensor(optimizer, kept_name, shape), kept);
     }
   }
-  for (const auto& [from, to] : copies) copy_values(from, to);
+  for (auto& [from, to] : copies) to.copy_from(from);
   s.optimizer->masters_to_weights(s.ctx);
   s.model.weights->mark_changed();
   s.steps_done = state.step;
@@ -299,7 +294,7 @@ void Trainer::init_from(const Path& directory) {
     LOAM_CHECK(shape == found, "{}: {} is {}, that of the run {}", directory.string(), s.model.weights->name(i),
                found.str(), shape.str());
   }
-  for (int32_t i = 0; i < s.model.weights->size(); ++i) copy_values(from.weights->value(same_name(i)), s.master(i));
+  for (int32_t i = 0; i < s.model.weights->size(); ++i) s.master(i).copy_from(from.weights->value(same_name(i)));
   s.optimizer->masters_to_weights(s.ctx);
   s.model.weights->mark_changed();
 }
