@@ -7,7 +7,7 @@
 
 namespace loam::cuda {
 
-class MatmulCache;  // matmul.cpp
+class MatmulCache;  // matmul.h
 
 class Handles : public DeviceHandles {
  public:
