@@ -1,3 +1,5 @@
+#include <tuple>
+
 #include "tests/kernels/kernel_testing.h"
 
 namespace loam {
@@ -28,7 +30,7 @@ std::vector<int32_t> targets_with_gaps(int64_t N, int64_t V) {
   return targets;
 }
 
-constexpr int64_t kVocabularies[] = {1, 3, 17, 257, 2047, 2049, 5003};
+constexpr int64_t kVocabularies[] = {1, 3, 17, 257, 2047, 2049, 5003, 20011};
 
 TEST(CrossEntropyKernel, LossAndGradientMatchF64) {
   for_each_target([] {
@@ -101,27 +103,86 @@ TEST(CrossEntropyKernel, StatisticsOfAnyChunks) {
 TEST(CrossEntropyKernel, ChunkGradientMatchesF64) {
   for_each_target([] {
     const auto r = cpu(2);
-    const int64_t N = 6, V = 257, begin = 40;
+    const int64_t N = 6, begin = 40;
+    for (const auto& [V, dtype, with_lse, cap] :
+         std::vector<std::tuple<int64_t, DType, bool, double>>{{257, DType::f32, false, 0},
+                                                               {257, DType::f32, true, 0},
+                                                               {257, DType::bf16, false, 0},
+                                                               {257, DType::bf16, true, 0},
+                                                               {20011, DType::f32, true, 0},
+                                                               {20011, DType::bf16, false, 0},
+                                                               {257, DType::f32, true, 20},
+                                                               {20011, DType::bf16, true, 20}}) {
+      Matrix logits(dtype, N, V, 3, random_values(N * V, 1, 3));
+      const Matrix given = logits;
+      Matrix lse(DType::f32, 1, N), d_logp(DType::f32, 1, N, 0, random_values(N, 4)),
+          d_lse(DType::f32, 1, N, 0, random_values(N, 5));
+      const auto last = static_cast<int32_t>(begin + V - 1);
+      std::vector<int32_t> targets{40, 39, last, last + 1, -1, 100};  // first, before, last, behind, none, inside
+      Values expected;
+      for (int64_t n = 0; n < N; ++n) {
+        lse.put(0, n, truth(given, n, V).lse + 0.5);  // some probability lies in other chunks
+        const int32_t target = targets[static_cast<size_t>(n)];
+        const double g = target < 0 ? 0 : d_logp.get(0, n), h = with_lse ? d_lse.get(0, n) : 0;
+        for (int64_t c = 0; c < V; ++c) {
+          const double p = std::exp(given.get(n, c) - lse.get(0, n));
+          const double slope = cap > 0 ? 1 - std::pow(given.get(n, c) / cap, 2) : 1;
+          expected.push_back((g * ((c + begin == target) - p) + h * p) * slope);
+        }
+      }
+      r.context.kernels->logit_bwd(r.context, {logits.view(), begin, ids_view(targets), lse.row(), d_logp.row(),
+                                               with_lse ? d_lse.row() : View{}, static_cast<float>(cap)});
+      expect_close(logits.values(), expected, 32 * unit_roundoff(DType::f32) + unit_roundoff(dtype), "gradient");
+      EXPECT_TRUE(logits.intact());
+    }
+  });
+}
+
+TEST(CrossEntropyKernel, ZLossAndCapMatchF64) {
+  for_each_target([] {
+    const auto r = cpu(2);
+    const int64_t N = 5;
+    const double scale = 0.25, z_loss = 0.125, cap = 15;
     for (const DType dtype : kFloats) {
-      for (const bool with_lse : {false, true}) {
-        Matrix logits(dtype, N, V, 3, random_values(N * V, 1, 3));
+      for (const int64_t V : {33, 20011}) {
+        Matrix logits(dtype, N, V, 5, random_values(N * V, 1, 3)), loss(DType::f32, 1, N), z_term = loss;
         const Matrix given = logits;
-        Matrix lse(DType::f32, 1, N), d_logp(DType::f32, 1, N, 0, random_values(N, 4)),
-            d_lse(DType::f32, 1, N, 0, random_values(N, 5));
-        std::vector<int32_t> targets{40, 39, 296, 297, -1, 100};  // first, before, last, behind, none, inside
-        Values expected;
+        auto targets = targets_with_gaps(N, V);
+        Values losses, z_terms, gradient;
         for (int64_t n = 0; n < N; ++n) {
-          lse.put(0, n, truth(given, n, V).lse + 0.5);  // some probability lies in other chunks
+          const double lse = truth(given, n, V).lse;
           const int32_t target = targets[static_cast<size_t>(n)];
-          const double g = target < 0 ? 0 : d_logp.get(0, n), h = with_lse ? d_lse.get(0, n) : 0;
+          losses.push_back(target < 0 ? 0 : lse - given.get(n, target));
+          z_terms.push_back(target < 0 ? 0 : z_loss * lse * lse);
           for (int64_t c = 0; c < V; ++c) {
-            const double p = std::exp(given.get(n, c) - lse.get(0, n));
-            expected.push_back(g * ((c + begin == target) - p) + h * p);
+            const double l = given.get(n, c), p = std::exp(l - lse);
+            const double d = scale * (p * (1 + 2 * z_loss * lse) - (c == target)) * (1 - l * l / (cap * cap));
+            gradient.push_back(target < 0 ? 0 : d);
           }
         }
-        r.context.kernels->logit_bwd(r.context, {logits.view(), begin, ids_view(targets), lse.row(), d_logp.row(),
-                                                 with_lse ? d_lse.row() : View{}});
-        expect_close(logits.values(), expected, 32 * unit_roundoff(DType::f32) + unit_roundoff(dtype), "gradient");
+        r.context.kernels->cross_entropy_rows(
+            r.context, {logits.view(), ids_view(targets), 0.25f, true, 0.125f, 15, loss.row(), z_term.row()});
+        const double f32 = unit_roundoff(DType::f32);
+        expect_close(loss.values(), losses, 4 * f32, "loss");
+        expect_close(z_term.values(), z_terms, 4 * f32, "z_term");
+        expect_close(logits.values(), gradient, 32 * f32 + unit_roundoff(dtype), "gradient");
+        EXPECT_TRUE(logits.intact() && loss.intact() && z_term.intact());
+      }
+    }
+  });
+}
+
+TEST(CrossEntropyKernel, SoftcapMatchesF64) {
+  for_each_target([] {
+    const auto r = cpu(2);
+    const int64_t N = 3;
+    for (const DType dtype : kFloats) {
+      for (const int64_t V : {1, 33, 20011}) {
+        Matrix logits(dtype, N, V, 3, random_values(N * V, 1, 20));
+        Values expected = logits.values();
+        for (double& l : expected) l = 30 * std::tanh(l / 30);
+        r.context.kernels->softcap(r.context, {logits.view(), 30});
+        expect_close(logits.values(), expected, 4 * unit_roundoff(DType::f32) + unit_roundoff(dtype), "logits");
         EXPECT_TRUE(logits.intact());
       }
     }

@@ -20,10 +20,11 @@ struct Case {
   int64_t padding = 0;
   Numerics numerics = Numerics::fast;
   int threads = 1;
+  DType bias_dtype = dtype;
   std::string name() const {
-    return fmt::format("M{} N{} K{} ta{} tb{} {} -> {} bias{} add{} alpha{} padding{} level{} threads{}", M, N, K,
-                       transpose_a, transpose_b, dtype_name(dtype), dtype_name(c_dtype), bias, accumulate, alpha,
-                       padding, static_cast<int>(numerics), threads);
+    return fmt::format("M{} N{} K{} ta{} tb{} {} -> {} bias{} {} add{} alpha{} padding{} level{} threads{}", M, N, K,
+                       transpose_a, transpose_b, dtype_name(dtype), dtype_name(c_dtype), bias, dtype_name(bias_dtype),
+                       accumulate, alpha, padding, static_cast<int>(numerics), threads);
   }
 };
 
@@ -61,10 +62,10 @@ struct Problem {
         b(c.dtype, c.transpose_b ? c.N : c.K, c.transpose_b ? c.K : c.N, 2 * c.padding,
           random_values(c.N * c.K, seed + 1)),
         c_out(c.c_dtype, c.M, c.N, c.padding, random_values(c.M * c.N, seed + 2)),
-        bias(c.dtype, 1, c.N, 0, random_values(c.N, seed + 3)) {}
+        bias(c.bias_dtype, 1, c.N, 0, random_values(c.N, seed + 3)) {}
 
   bool run(Product product = by_table) {
-    const auto resources = make_exec_resources({}, test.threads, test.numerics);
+    const auto resources = test_resources(test.threads, test.numerics);
     return product(resources.context, args());
   }
   MatmulArgs args() const {
@@ -192,6 +193,73 @@ TEST(Matmul, DecodeShapesMatchReference) {
                         .padding = 1,
                         .threads = 2},
                        seed++);
+      }
+    }
+  }
+}
+
+// Level exact has a product of its own: aligned and odd strides over the edges of its tiles, of shallow and deep K.
+TEST(Matmul, ExactMatchesReference) {
+  uint64_t seed = 6500;
+  for (auto [M, N, K] :
+       std::vector<std::array<int64_t, 3>>{{64, 64, 64}, {130, 72, 200}, {65, 150, 33}, {3, 129, 500}}) {
+    for (int options = 0; options < 16; ++options) {
+      for (int dtypes = 0; dtypes < 3; ++dtypes) {
+        expect_matches({.M = M,
+                        .N = N,
+                        .K = K,
+                        .transpose_a = (options & 1) != 0,
+                        .transpose_b = (options & 2) != 0,
+                        .dtype = dtypes ? DType::bf16 : DType::f32,
+                        .c_dtype = dtypes == 2 ? DType::bf16 : DType::f32,
+                        .bias = (options & 4) != 0,
+                        .accumulate = options % 3 == 0,
+                        .alpha = options % 5 == 0 ? 0.75 : 1.0,
+                        .padding = options & 8 ? 8 - K % 8 : 3,
+                        .numerics = Numerics::exact},
+                       seed++);
+      }
+    }
+  }
+}
+
+// A bias of f32 beside operands of bf16, with one rounding.
+TEST(Matmul, BiasOfEitherTypeMatchesReference) {
+  uint64_t seed = 6800;
+  for (auto [M, N, K] : std::vector<std::array<int64_t, 3>>{{1, 64, 40}, {70, 96, 64}, {33, 51, 128}}) {
+    for (DType result : kFloats) {
+      for (DType bias : kFloats) {
+        for (int options = 0; options < 4; ++options) {
+          expect_matches({.M = M,
+                          .N = N,
+                          .K = K,
+                          .transpose_b = true,
+                          .dtype = DType::bf16,
+                          .c_dtype = result,
+                          .bias = true,
+                          .accumulate = (options & 1) != 0,
+                          .alpha = options & 2 ? 0.5 : 1,
+                          .numerics = M == 33 && options == 3 ? Numerics::exact : Numerics::fast,
+                          .bias_dtype = bias},
+                         seed++);
+        }
+      }
+    }
+  }
+}
+
+// A row stride of 0: every row of a is the same one.
+TEST(Matmul, RowsMayLieOverEachOther) {
+  for (Numerics level : {Numerics::fast, Numerics::exact}) {
+    for (int64_t M : {3, 40}) {
+      Problem p({.M = M, .N = 30, .K = 50, .transpose_b = true, .numerics = level}, 1);
+      const Values expected = p.reference().first;
+      const auto resources = test_resources(1, level);
+      MatmulArgs args = p.args();
+      args.a.strides[0] = 0;
+      resources.context.kernels->matmul(resources.context, args);
+      for (int64_t m = 0; m < M; ++m) {
+        for (int64_t n = 0; n < 30; ++n) EXPECT_NEAR(p.c_out.get(m, n), expected[static_cast<size_t>(n)], 1e-5);
       }
     }
   }

@@ -22,6 +22,27 @@ TEST(SumSquaresKernel, MatchesF64AndAddsUp) {
   });
 }
 
+// The elements from `begin` on of a run.
+View from(View run, int64_t begin) {
+  run.data = static_cast<std::byte*>(run.data) + begin * dtype_size(run.dtype);
+  run.shape[0] -= begin;
+  return run;
+}
+
+TEST(SumSquaresKernel, BeginsAnywhere) {
+  const auto r = cpu(2);
+  for (const DType dtype : kFloats) {
+    for (const int64_t begin : {1, 2, 4, 7}) {
+      const Matrix x(dtype, 1, 40001, 0, random_values(40001, 1));
+      Values values = x.values();
+      values.erase(values.begin(), values.begin() + begin);
+      double out = 0;
+      r.context.kernels->sum_squares(r.context, {from(x.row(), begin), &out});
+      EXPECT_NEAR(out / std::pow(norm(values), 2), 1, 1e-13);
+    }
+  }
+}
+
 TEST(SumSquaresKernel, NonFiniteShows) {
   for_each_target([] {
     const auto r = cpu(2);
@@ -307,6 +328,30 @@ TEST(UpdateKernels, SkipChangesNothingAndThreadsAgree) {
     EXPECT_EQ(a.v.memory(), b.v.memory());
     one.context.step = nullptr;
     EXPECT_LOAM_ERROR(rule.kernel(one.context, a, false), ErrorCode::kInvalidArgument, "step state");
+  }
+}
+
+// A part of a run, wherever it begins, changes as it does within the whole, and nothing else changes.
+TEST(UpdateKernels, PartsChangeAsTheWhole) {
+  auto r = cpu(2);
+  StepState state = step_state(1);
+  r.context.step = &state;
+  for (const int64_t begin : {1, 2, 4}) {
+    constexpr int64_t kSize = 103;
+    Group whole(kSize), part(kSize);
+    const Group given(kSize);
+    AdamwArgs args = part.args(true);
+    for (View* v : {&args.master, &args.weight, &args.gradient, &args.m, &args.v}) *v = from(*v, begin);
+    r.context.kernels->adamw(r.context, whole.args(true));
+    r.context.kernels->adamw(r.context, args);
+    for (int64_t i = 0; i < kSize; ++i) {
+      const Group& expected = i < begin ? given : whole;
+      EXPECT_EQ(part.master.get(0, i), expected.master.get(0, i));
+      EXPECT_EQ(part.weight.get(0, i), expected.weight.get(0, i));
+      EXPECT_EQ(part.m.get(0, i), expected.m.get(0, i));
+      EXPECT_EQ(part.v.get(0, i), expected.v.get(0, i));
+    }
+    EXPECT_TRUE(part.intact());
   }
 }
 
