@@ -104,6 +104,38 @@ TEST(Families, RefusesWhatItCannotCompute) {
   }
 }
 
+TEST(Families, StatedDtypesAreKnownOnesAndOne) {
+  Json json = llama_json();
+  for (const char* known : {"float32", "bfloat16", "float16", "float64", "auto", "torch.bfloat16"}) {
+    json["torch_dtype"] = known;
+    kLlamaFamily.read(json);
+  }
+  json["dtype"] = "bfloat16";
+  kLlamaFamily.read(json);
+  json["dtype"] = "float16";
+  EXPECT_LOAM_ERROR(kLlamaFamily.read(json), ErrorCode::kBadFormat,
+                    "\"torch_dtype\" is bfloat16, but \"dtype\" is float16");
+  for (const char* unknown : {"\"bf17\"", "\"\"", "16", "[]", "\"float8_e4m3fn\""}) {
+    Json one = gpt2_json();
+    one["torch_dtype"] = Json::parse(unknown);
+    EXPECT_LOAM_ERROR(kGpt2Family.read(one), ErrorCode::kBadFormat, "\"torch_dtype\"");
+  }
+}
+
+TEST(Families, LayersOfSmolLm3WithoutPositionsAreListedByZeroAndOne) {
+  const Json json = Json::parse(read_file(fixture("smollm3_nope") / "config.json"));  // of 3 layers
+  const auto read = [&](const char* list) {
+    Json changed = json;
+    changed["no_rope_layers"] = Json::parse(list);
+    return derive(kSmolLm3Family.read(changed)).layer_positions;
+  };
+  EXPECT_EQ(read("[0, 1, 1]"), (std::vector{PositionKind::none, PositionKind::rope, PositionKind::rope}));
+  for (const char* wrong : {"[1, 0]", "[1, 0, 1, 1]", "[]", "[1, 2, 1]", "[1, -1, 1]", "[1, \"0\", 1]", "[1, null, 1]",
+                            "[true, false, true]", "3", "{}"}) {
+    EXPECT_LOAM_ERROR(read(wrong), ErrorCode::kBadFormat, "no_rope_layers");
+  }
+}
+
 TEST(Families, WarnsOfKeysThatNobodyKnows) {
   Json json = llama_json();
   json["mystery_gate"] = 7;
@@ -115,7 +147,6 @@ TEST(Families, WarnsOfKeysThatNobodyKnows) {
   EXPECT_EQ(said.find("quiet"), std::string::npos);
   ::testing::internal::CaptureStderr();
   for (const std::string& name : kFixtures) {
-    if (name == "phi3_longrope") continue;  // warns of what transformers does with short texts
     const Json written = Json::parse(read_file(fixture(name) / "config.json"));
     family_named(written.at("model_type").as_string()).read(written);
   }
@@ -157,6 +188,20 @@ TEST(Families, SaysWhichThereAre) {
 }
 
 // What transformers would compute otherwise than loam is no family's form, though the keys could be written.
+// transformers makes a mask of Gemma's window, used or not.
+TEST(Families, GemmaWithoutWindowsStatesOne) {
+  for (const std::string name : {"gemma2", "gemma3"}) {
+    Json json = Json::parse(read_file(fixture(name) / "config.json"));
+    const Family& family = family_named(json.at("model_type").as_string());
+    for (Json& type : json["layer_types"].as_array()) type = "full_attention";
+    const ModelConfig config = derive(family.read(json));
+    EXPECT_EQ(config.window, 0);
+    EXPECT_EQ(config.window_rope_theta, 0);
+    EXPECT_TRUE(can_hold(family, config));
+    EXPECT_GT(family.write(config).at("sliding_window").as_int(), 0);
+  }
+}
+
 TEST(Families, HoldNothingThatTransformersComputesOtherwise) {
   ModelConfig c;
   c.vocab_size = 64, c.dim = 32, c.heads = 4, c.head_dim = 16, c.layers = 2;

@@ -273,6 +273,33 @@ TEST_F(ModelFiles, DtypesConvertByRounding) {
   EXPECT_EQ(logits(out.path(), name, DType::bf16), logits(fixture(name), name, DType::bf16));
 }
 
+// Each tensor is shown as it goes to the file, where a large weight may have become infinite in bf16.
+TEST_F(ModelFiles, ValuesThatAreNotFiniteCanBeCounted) {
+  const Changed bad("gpt2_tied", [](Tensors& t, Json&, Arena& arena) {
+    Tensor& table = tensor_named(t, "transformer.wte.weight");
+    std::vector<float> values = floats(table);
+    values[1] = -NAN, values[7] = NAN, values[8] = INFINITY, values[9] = -INFINITY, values[10] = 3.4e38f;
+    table = Tensor::from<float>(arena, table.shape(), values);
+  });
+  const Model model = load(bad.path());
+  for (const auto& [dtype, infinite] : {std::pair{DType::f32, 2}, std::pair{DType::bf16, 3}}) {
+    std::map<std::string, std::pair<int64_t, int64_t>> found;
+    const TempDir out;
+    SaveModelOptions options;
+    options.dtype = dtype;
+    options.on_tensor = [&](const std::string& name, const Tensor& t) {
+      const NonFinite count = count_non_finite(t, 2);
+      found[name] = {count.nan, count.infinite};
+    };
+    save_model(exec_.context, model, out.path(), options);
+    EXPECT_EQ(found.size(), SafetensorsFile(out / "model.safetensors").names().size());
+    for (const auto& [name, counts] : found) {
+      const bool table = name == "transformer.wte.weight";
+      EXPECT_EQ(counts, (table ? std::pair<int64_t, int64_t>{2, infinite} : std::pair<int64_t, int64_t>{})) << name;
+    }
+  }
+}
+
 TEST_F(ModelFiles, ReadsHalfPrecision) {
   // IEEE 754-2019, binary16: sign, 5 bits of exponent (bias 15), 10 of fraction.
   const std::vector<std::pair<uint16_t, float>> known{

@@ -217,6 +217,35 @@ TEST(Transformer, PackedDocumentsDoNotLeakHugeValues) {
   }
 }
 
+// Every kind of positions, with a window and without, and A ending before, at and after the edges of attention's
+// blocks.
+TEST(Transformer, PackedDocumentsDoNotLeakWhateverThePositions) {
+  const std::vector<int32_t> b{31, 8, 9, 7, 9, 3, 5, 2};
+  for (const auto& [positions, name] : enum_names(PositionKind{})) {
+    for (const int64_t window : {0, 40}) {
+      const ExecResources exec = make_exec_resources(Device{}, 1);
+      ModelConfig c;
+      c.vocab_size = 32, c.context_length = 256, c.layers = 2, c.dim = 32, c.heads = 4, c.kv_heads = 2;
+      c.positions = positions, c.window = window, c.init_std = 0.3;
+      const Model model = make_model(exec.context, c, DType::f32, false);
+      model.weights->initialize(5);
+      for (const int64_t length : {1, 31, 32, 33, 63, 64, 65, 95, 96, 97, 192}) {
+        SCOPED_TRACE(fmt::format("{} window {} length {}", name, window, length));
+        const auto tail_after = [&](int32_t id, bool masked) {
+          Batch batch = packed(*exec.arena, {std::vector<int32_t>(static_cast<size_t>(length), id), b});
+          if (!masked) batch.first_key = {};
+          std::vector<float> hidden = hidden_of(exec.context, model, batch);
+          hidden.erase(hidden.begin(), hidden.begin() + length * c.dim);
+          return hidden;
+        };
+        const std::vector<float> tail = tail_after(1, true);
+        EXPECT_EQ(tail, tail_after(4, true));
+        EXPECT_NE(tail_after(1, false), tail_after(4, false));
+      }
+    }
+  }
+}
+
 // A block whose activations are computed again in the backward pass: every bit of loss and gradients stays.
 TEST(Transformer, RecomputedBlocksGiveEqualGradients) {
   for (const std::string& name : kFixtures) {

@@ -37,7 +37,7 @@ Json write_common(const ModelConfig& c) {
   if (!(scalar >= 1 && scalar < 1e6)) fail(ErrorCode::kInvalidArgument, "an attention scale of {}", scale);
   json["query_pre_attn_scalar"] = static_cast<int64_t>(scalar);
   json["attention_bias"] = c.attention_bias;
-  json["sliding_window"] = c.window > 0 ? Json(c.window) : Json();
+  json["sliding_window"] = c.window > 0 ? c.window : c.context_length;  // transformers needs one, used or not
   json["layer_types"] = layer_types(c);
   json["final_logit_softcapping"] = c.logit_softcap > 0 ? Json(c.logit_softcap) : Json();
   return json;

@@ -117,12 +117,6 @@ void read_rope_object(const std::string& key, const Json& rope, ModelConfig& c) 
     scaling.attention_factor = positive(s, key, "attention_factor");
     scaling.short_factors = read_factors(s, key, "short_factor");
     scaling.long_factors = read_factors(s, key, "long_factor");
-    if (c.context_length > scaling.original_context) {
-      log_warn(
-          "config.json: \"{}\": texts of at most {} tokens get the long factors, too; transformers gives them the "
-          "short ones",
-          key, scaling.original_context);
-    }
   } else {
     scaling.original_context = 0;
   }
@@ -240,6 +234,7 @@ void read_windows(Settings& s, ModelConfig& c, int64_t window, const std::functi
   if (!types->is_array() || static_cast<int64_t>(types->as_array().size()) != c.layers) {
     fail(ErrorCode::kBadFormat, "\"layer_types\": expected a list of {} types", c.layers);
   }
+  bool any = false;
   for (const Json& type : types->as_array()) {
     const bool windowed = type == Json("sliding_attention");
     if (!windowed && type != Json("full_attention")) {
@@ -247,7 +242,9 @@ void read_windows(Settings& s, ModelConfig& c, int64_t window, const std::functi
     }
     if (windowed && window == 0) fail(ErrorCode::kBadFormat, "\"layer_types\" has windows without \"sliding_window\"");
     c.attention_spans.push_back(windowed ? AttentionSpan::window : AttentionSpan::full);
+    any |= windowed;
   }
+  if (!any) c.window = 0;
 }
 
 Json layer_types(const ModelConfig& c) {

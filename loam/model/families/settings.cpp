@@ -1,6 +1,7 @@
 #include "loam/model/families/settings.h"
 
-#include <cmath>
+#include <algorithm>
+#include <string_view>
 #include <utility>
 
 #include "loam/base/log.h"
@@ -22,8 +23,6 @@ constexpr const char* kWithoutEffect[] = {
     "architectures",
     "model_type",
     "transformers_version",
-    "torch_dtype",
-    "dtype",
     "use_cache",
     "bos_token_id",
     "eos_token_id",
@@ -195,7 +194,28 @@ void Settings::require(const char* key, const Json& neutral) {
 
 void Settings::ignore(std::initializer_list<const char*> keys) { seen_.insert(keys.begin(), keys.end()); }
 
+// Weights have the dtype that their file states, which loam goes by; what else is stated must be a dtype, and one.
+void Settings::check_dtype() {
+  constexpr std::string_view kNames[] = {"float32",  "float",   "float16", "half",
+                                         "bfloat16", "float64", "double",  "auto"};
+  std::string stated;
+  for (const char* key : {"torch_dtype", "dtype"}) {
+    const Json* found = value(key);
+    if (!found) continue;
+    std::string name = found->is_string() ? found->as_string() : "";
+    if (name.starts_with("torch.")) name = name.substr(6);
+    if (std::find(std::begin(kNames), std::end(kNames), name) == std::end(kNames)) {
+      fail(ErrorCode::kBadFormat, "\"{}\": {} is no dtype of weights that is known here", key, shown(*found));
+    }
+    if (!stated.empty() && name != stated) {
+      fail(ErrorCode::kBadFormat, "\"torch_dtype\" is {}, but \"dtype\" is {}", stated, name);
+    }
+    stated = name;
+  }
+}
+
 void Settings::finish() {
+  check_dtype();
   require("is_causal", true);
   for (const char* key : kUnsupported) {
     if (seen_.contains(key)) continue;

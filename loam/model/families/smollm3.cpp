@@ -9,14 +9,20 @@ void read_layer_positions(Settings& s, ModelConfig& c) {
   const int64_t interval = s.integer("no_rope_layer_interval", 4);
   if (interval < 1) fail(ErrorCode::kBadFormat, "\"no_rope_layer_interval\" is {}", interval);
   const Json* rotated = s.value("no_rope_layers");
-  const bool listed = rotated && rotated->is_array();
-  if (rotated && (!listed || static_cast<int64_t>(rotated->as_array().size()) < c.layers)) {
+  if (!rotated) {
+    for (int64_t layer = 1; layer <= c.layers; ++layer) {
+      c.layer_positions.push_back(layer % interval == 0 ? PositionKind::none : PositionKind::rope);
+    }
+    return;
+  }
+  if (!rotated->is_array() || static_cast<int64_t>(rotated->as_array().size()) != c.layers) {
     fail(ErrorCode::kBadFormat, "\"no_rope_layers\": expected a list of {} numbers", c.layers);
   }
-  for (int64_t layer = 0; layer < c.layers; ++layer) {
-    const bool none =
-        listed ? rotated->as_array()[static_cast<size_t>(layer)] == Json(int64_t{0}) : (layer + 1) % interval == 0;
-    c.layer_positions.push_back(none ? PositionKind::none : PositionKind::rope);
+  for (const Json& one : rotated->as_array()) {
+    if (one != Json(int64_t{0}) && one != Json(int64_t{1})) {
+      fail(ErrorCode::kBadFormat, "\"no_rope_layers\": {} is neither 0 nor 1", one.dump().substr(0, 60));
+    }
+    c.layer_positions.push_back(one == Json(int64_t{0}) ? PositionKind::none : PositionKind::rope);
   }
 }
 
