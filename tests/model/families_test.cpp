@@ -51,7 +51,16 @@ TEST(Families, StatementsOfTheRotaryBaseMustAgree) {
                     "\"rope_theta\" is 10000, but \"rope_parameters.rope_theta\" is 500000");
   json["rope_theta"] = nullptr;
   json["rope_scaling"] = Json::parse(R"({"rope_theta":7.0})");
-  EXPECT_LOAM_ERROR(kLlamaFamily.read(json), ErrorCode::kBadFormat, "\"rope_scaling.rope_theta\" is 7");
+  EXPECT_LOAM_ERROR(kLlamaFamily.read(json), ErrorCode::kBadFormat,
+                    "\"rope_scaling\" and \"rope_parameters\" do not say the same");
+  // Of two objects transformers takes the first, and then the family's own base.
+  json["rope_scaling"] = Json::parse(R"({"type":"yarn","factor":2.0,"original_max_position_embeddings":64})");
+  EXPECT_LOAM_ERROR(kLlamaFamily.read(json), ErrorCode::kBadFormat, "do not say the same");
+  json["rope_parameters"] =
+      Json::parse(R"({"rope_type":"yarn","rope_theta":9.0,"factor":2.0,"original_max_position_embeddings":64})");
+  EXPECT_LOAM_ERROR(kLlamaFamily.read(json), ErrorCode::kBadFormat, "do not say the same");
+  json["rope_theta"] = 9.0;
+  EXPECT_EQ(kLlamaFamily.read(json).rope_theta, 9);
 }
 
 TEST(Families, RefusesWhatItCannotCompute) {
@@ -188,6 +197,50 @@ TEST(Families, SaysWhichThereAre) {
 }
 
 // What transformers would compute otherwise than loam is no family's form, though the keys could be written.
+TEST(Families, AWindowSeesAtLeastItsOwnToken) {
+  for (const std::string name :
+       {"mistral_window", "phi3_partial_window", "qwen2_windows", "smollm3_nope_window", "gemma2", "gemma3"}) {
+    SCOPED_TRACE(name);
+    Json json = Json::parse(read_file(fixture(name) / "config.json"));
+    const Family& family = family_named(json.at("model_type").as_string());
+    EXPECT_GT(derive(family.read(json)).window, 0);
+    for (const int64_t none : {0, -4}) {
+      json["sliding_window"] = none;
+      EXPECT_LOAM_ERROR(family.read(json), ErrorCode::kBadFormat, fmt::format("\"sliding_window\" is {}", none));
+    }
+    if (name == "qwen2_windows" || name == "smollm3_nope_window") {  // not looked at
+      json["use_sliding_window"] = false;
+      json["layer_types"] = nullptr;
+      EXPECT_EQ(derive(family.read(json)).window, 0);
+    }
+  }
+}
+
+// Of what Gemma 3 says of its positions in two forms, neither is passed over.
+TEST(Families, StatementsOfGemma3MustAgree) {
+  const Json json = Json::parse(read_file(fixture("gemma3") / "config.json"));
+  const auto read = [&](const char* key, const char* value, bool keep_theta = true) {
+    Json changed = json;
+    changed[key] = Json::parse(value);
+    if (!keep_theta) {
+      for (const char* kind : {"full_attention", "sliding_attention"}) {
+        changed["rope_parameters"][kind]["rope_theta"] = nullptr;
+      }
+    }
+    return kGemma3Family.read(changed);
+  };
+  EXPECT_EQ(read("rope_scaling", R"({"rope_type":"linear","factor":4.0})").rope_scaling.factor, 4);
+  EXPECT_LOAM_ERROR(read("rope_scaling", R"({"rope_type":"linear","factor":2.0})"), ErrorCode::kBadFormat,
+                    "do not say the same of \"factor\"");
+  EXPECT_LOAM_ERROR(read("rope_scaling", R"({"type":"linear"})"), ErrorCode::kBadFormat, "\"type\"");
+  EXPECT_EQ(read("rope_theta", "77.0", false).rope_theta, 77);
+  EXPECT_EQ(read("rope_local_base_freq", "33.0", false).window_rope_theta, 33);
+  EXPECT_EQ(read("rope_local_base_freq", "33.0").window_rope_theta, 20);  // as of the file
+  Json beside = json;
+  beside["rope_parameters"]["rope_theta"] = 50.0;
+  EXPECT_LOAM_ERROR(kGemma3Family.read(beside), ErrorCode::kBadFormat, "rope_theta");
+}
+
 // transformers makes a mask of Gemma's window, used or not.
 TEST(Families, GemmaWithoutWindowsStatesOne) {
   for (const std::string name : {"gemma2", "gemma3"}) {

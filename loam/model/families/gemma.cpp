@@ -78,13 +78,30 @@ void read_gemma3_rope(Settings& s, ModelConfig& c) {
   const Json* parameters = s.value("rope_parameters");
   const Json* full = parameters ? parameters->find("full_attention") : nullptr;
   if (!full) return read_rope(s, c, {.theta = 1e6, .partial = {}});
-  s.ignore({"rope_theta", "rope_scaling"});
+  const double theta = s.number("rope_theta", 1e6);
+  s.require("partial_rotary_factor", 1.0);
+  if (const Json* scaling = s.value("rope_scaling")) {
+    if (!scaling->is_object()) fail(ErrorCode::kBadFormat, "\"rope_scaling\": expected an object");
+    for (const auto& [name, value] : scaling->as_object()) {  // transformers lets it override the other
+      const Json* other = full->find(name);
+      if (!other || *other != value) {
+        fail(ErrorCode::kBadFormat,
+             "\"rope_scaling\" and \"rope_parameters.full_attention\" do not say the same of \"{}\"",
+             name.substr(0, 100));
+      }
+    }
+  }
+  for (const auto& [kind, value] : parameters->as_object()) {
+    if (kind != "full_attention" && kind != "sliding_attention") {
+      fail(ErrorCode::kBadFormat, "\"rope_parameters\": \"{}\" is not known beside kinds of layers",
+           kind.substr(0, 100));
+    }
+  }
   const std::string key = "rope_parameters.full_attention";
-  c.rope_theta = 1e6;
   read_rope_object(key, *full, c);
   c.rope_scaling.truncate = true;  // transformers does not find "truncate" there
   Settings inner(*full);
-  c.rope_theta = inner.number("rope_theta", 1e6);
+  c.rope_theta = inner.number("rope_theta", theta);
   inner.require("partial_rotary_factor", 1.0);
   const Json* window = parameters->find("sliding_attention");
   if (!window || window->is_null()) return;
@@ -93,7 +110,7 @@ void read_gemma3_rope(Settings& s, ModelConfig& c) {
   if (local.rope_scaling.kind != RopeScalingKind::none) {
     fail(ErrorCode::kBadFormat, "\"rope_parameters.sliding_attention\": scaled positions are not supported there");
   }
-  c.window_rope_theta = Settings(*window).number("rope_theta", 10000);
+  c.window_rope_theta = Settings(*window).number("rope_theta", c.window_rope_theta);
 }
 
 ModelConfig read_gemma3(const Json& json) {

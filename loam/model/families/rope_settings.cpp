@@ -122,43 +122,60 @@ void read_rope_object(const std::string& key, const Json& rope, ModelConfig& c) 
   }
 }
 
+namespace {
+
+// What one place says of positions: the top of the file and one of its objects.
+struct StatedRope {
+  std::string key;
+  double theta = 0, partial = 1;
+  RopeScaling scaling;
+};
+
+StatedRope stated_rope(const std::string& key, const Json& rope, Settings& top, ModelConfig c,
+                       const RopeDefaults& defaults) {
+  Settings inner(rope);
+  const auto number = [&](const char* name, double fallback) { return inner.number(name, top.number(name, fallback)); };
+  StatedRope stated{
+      key, number("rope_theta", defaults.theta), number("partial_rotary_factor", defaults.partial.value_or(1)), {}};
+  if (const double above = top.number("rope_theta", stated.theta); above != stated.theta) {
+    fail(ErrorCode::kBadFormat, "\"rope_theta\" is {}, but \"{}.rope_theta\" is {}", above, key, stated.theta);
+  }
+  read_rope_object(key, rope, c);
+  if (c.rope_scaling.kind != RopeScalingKind::none) stated.scaling = c.rope_scaling;
+  return stated;
+}
+
+bool same(const StatedRope& a, const StatedRope& b) {
+  return a.theta == b.theta && a.partial == b.partial && config_to_json(a.scaling) == config_to_json(b.scaling);
+}
+
+}  // namespace
+
 void read_rope(Settings& s, ModelConfig& c, const RopeDefaults& defaults) {
-  std::optional<double> stated_theta, stated_partial;
-  std::string stated_by;
-  const auto take = [&](Settings& settings, const std::string& prefix) {
-    if (settings.value("rope_theta")) {
-      const double stated = settings.number("rope_theta", 0);
-      if (stated_theta && *stated_theta != stated) {
-        fail(ErrorCode::kBadFormat, "\"{}\" is {}, but \"{}rope_theta\" is {}", stated_by, *stated_theta, prefix,
-             stated);
-      }
-      stated_theta = stated;
-      stated_by = prefix + "rope_theta";
-    }
-    if (settings.value("partial_rotary_factor")) stated_partial = settings.number("partial_rotary_factor", 1);
-  };
-  take(s, "");
   c.rope_scaling.original_context = std::max<int64_t>(s.integer(kOriginal, defaults.original_context), 0);
-  const Json* parameters = s.value("rope_parameters");
-  const Json* scaling = s.value("rope_scaling");
-  for (const auto& [key, rope] : {std::pair{"rope_parameters", parameters}, std::pair{"rope_scaling", scaling}}) {
+  std::optional<StatedRope> found;
+  for (const char* key : {"rope_scaling", "rope_parameters"}) {
+    const Json* rope = s.value(key);
     if (!rope) continue;
     if (!rope->is_object()) fail(ErrorCode::kBadFormat, "\"{}\": expected an object", key);
     if (rope->as_object().empty()) continue;
-    Settings inner(*rope);
-    take(inner, std::string(key) + ".");
-    read_rope_object(key, *rope, c);  // rope_scaling, read last, counts where both are there
+    const StatedRope stated = stated_rope(key, *rope, s, c, defaults);
+    if (found && !same(*found, stated)) {
+      fail(ErrorCode::kBadFormat,
+           "\"{}\" and \"{}\" do not say the same; transformers would take \"rope_scaling\" alone", found->key, key);
+    }
+    found = stated;
   }
-  if (c.rope_scaling.kind == RopeScalingKind::none) c.rope_scaling = {};
-  c.rope_theta = stated_theta.value_or(defaults.theta);
-  const double part = stated_partial.value_or(defaults.partial.value_or(1));
-  if (!(part > 0 && part <= 1) || (part != 1 && !defaults.partial)) {
-    fail(ErrorCode::kBadFormat, "\"partial_rotary_factor\": {} is not supported", part);
+  if (!found) found = stated_rope("", Json::object(), s, c, defaults);
+  c.rope_scaling = found->scaling;
+  c.rope_theta = found->theta;
+  if (!(found->partial > 0 && found->partial <= 1) || (found->partial != 1 && !defaults.partial)) {
+    fail(ErrorCode::kBadFormat, "\"partial_rotary_factor\": {} is not supported", found->partial);
   }
   const int64_t head_dim = c.head_dim > 0 ? c.head_dim : c.dim / std::max<int64_t>(c.heads, 1);
   if (head_dim < 1 || head_dim > 4096)
     fail(ErrorCode::kBadFormat, "\"head_dim\": heads of {} elements are not supported", head_dim);
-  c.rope_dim = static_cast<int64_t>(static_cast<double>(head_dim) * part);
+  c.rope_dim = static_cast<int64_t>(static_cast<double>(head_dim) * found->partial);
 }
 
 Json rope_object(const ModelConfig& c) {
@@ -217,8 +234,11 @@ void write_rope(Json& json, const ModelConfig& c) {
   if (const Json* partial = rope.find("partial_rotary_factor")) json["partial_rotary_factor"] = *partial;
 }
 
-int64_t read_window(const Json& json, Settings& s) {
-  return s.integer("sliding_window", json.find("sliding_window") ? 0 : 4096);
+int64_t read_window(const Json& json, Settings& s, int64_t absent) {
+  if (!s.value("sliding_window")) return json.find("sliding_window") ? 0 : absent;
+  const int64_t window = s.integer("sliding_window", 0);
+  if (window < 1) fail(ErrorCode::kBadFormat, "\"sliding_window\" is {}; null means none", window);
+  return window;
 }
 
 void read_windows(Settings& s, ModelConfig& c, int64_t window, const std::function<bool(int64_t layer)>& has_window) {

@@ -35,9 +35,9 @@ ModelConfig read(const Json& json) {
   c.attention_bias = c.attention_out_bias = s.flag("attention_bias", false);
   c.mlp_bias = s.flag("mlp_bias", false);
   read_layer_positions(s, c);
-  const bool windows = s.flag("use_sliding_window", false);
-  const int64_t window = s.integer("sliding_window", 0);
-  read_windows(s, c, windows ? window : 0,
+  const int64_t window = s.flag("use_sliding_window", false) ? read_window(json, s, 0) : 0;
+  s.ignore({"sliding_window"});  // unless it is used
+  read_windows(s, c, window,
                [&](int64_t layer) { return c.layer_positions[static_cast<size_t>(layer)] == PositionKind::none; });
   s.ignore({"max_window_layers"});
   read_rope(s, c, {.theta = 2e6, .partial = {}});
