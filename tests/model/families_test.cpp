@@ -77,6 +77,8 @@ TEST(Families, RefusesWhatItCannotCompute) {
       {"rope_scaling", R"({"factor":2.0})", "factor"},
       {"rope_scaling", R"({"low_freq_factor":1.0})", "low_freq_factor"},
       {"rope_scaling", "3"},
+      {"rope_scaling", R"({"type":"yarn","factor":0})", "factor"},
+      {"rope_scaling", R"({"type":"yarn","factor":2.0,"attention_factor":0.0})", "attention_factor"},
       {"rope_parameters", R"({"rope_type":"yarn","rope_theta":10000.0,"beta_slow":-1})", "beta_slow"},
       {"rope_parameters", R"({"rope_type":"default","partial_rotary_factor":0.5})", "partial_rotary_factor"},
       {"is_causal", "false"},
@@ -213,6 +215,20 @@ TEST(Families, AWindowSeesAtLeastItsOwnToken) {
       json["layer_types"] = nullptr;
       EXPECT_EQ(derive(family.read(json)).window, 0);
     }
+  }
+}
+
+// GPT-NeoX has names of its own, and transformers looks at no other.
+TEST(Families, PositionsOfGptNeoxUnderOtherNamesAreRefused) {
+  const Json json = Json::parse(read_file(fixture("gpt_neox_parallel") / "config.json"));
+  for (const auto& [own, other] :
+       {std::pair{"rotary_pct", "partial_rotary_factor"}, {"rotary_emb_base", "rope_theta"}}) {
+    Json stated = json;
+    stated[other] = 0.75;
+    EXPECT_LOAM_ERROR(kGptNeoxFamily.read(stated), ErrorCode::kBadFormat, other);
+    stated["rope_parameters"] = nullptr;
+    stated[own] = 0.75;
+    EXPECT_NO_THROW(kGptNeoxFamily.read(stated)) << own;
   }
 }
 

@@ -54,10 +54,17 @@ void check_keys(const std::string& key, const Json& rope, const std::string& typ
   }
 }
 
-// A number above 0 that is there; 0 and null where it is not.
-double positive(Settings& s, const std::string& key, const char* name) {
+// A number that is there; 0 where it is not.
+double not_negative(Settings& s, const std::string& key, const char* name) {
   const double value = s.number(name, 0);
   if (value < 0 || !std::isfinite(value)) fail(ErrorCode::kBadFormat, "\"{}\": \"{}\" is {}", key, name, value);
+  return value;
+}
+
+// A number above 0 that is there; 0 where it is not.
+double positive(Settings& s, const std::string& key, const char* name) {
+  const double value = not_negative(s, key, name);
+  if (value == 0 && s.value(name)) fail(ErrorCode::kBadFormat, "\"{}\": \"{}\" is 0", key, name);
   return value;
 }
 
@@ -71,11 +78,11 @@ double needed(Settings& s, const std::string& key, const char* name) {
 double magnitude(double factor, double by) { return factor <= 1 ? 1 : 0.1 * by * std::log(factor) + 1; }
 
 void read_yarn(Settings& s, const std::string& key, RopeScaling& scaling) {
-  if (const double fast = positive(s, key, "beta_fast")) scaling.beta_fast = fast;
-  if (const double slow = positive(s, key, "beta_slow")) scaling.beta_slow = slow;
+  if (const double fast = not_negative(s, key, "beta_fast")) scaling.beta_fast = fast;
+  if (const double slow = not_negative(s, key, "beta_slow")) scaling.beta_slow = slow;
   scaling.truncate = s.flag("truncate", true);
   scaling.attention_factor = positive(s, key, "attention_factor");
-  const double all = positive(s, key, "mscale_all_dim"), some = positive(s, key, "mscale");
+  const double all = not_negative(s, key, "mscale_all_dim"), some = not_negative(s, key, "mscale");
   if (scaling.attention_factor == 0 && all > 0 && some > 0) {
     scaling.attention_factor = magnitude(scaling.factor, some) / magnitude(scaling.factor, all);
   }
