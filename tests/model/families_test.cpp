@@ -191,6 +191,39 @@ TEST(Families, WrittenConfigurationReadsBackEqual) {
   }
 }
 
+// Whatever a stranger's file says, an error is fit for a terminal.
+TEST(Families, ErrorsHoldNoControlCharacters) {
+  const std::string evil = "a\x1b[31m\xff\xc2\x9b\n";
+  const auto said = [&](const std::function<void()>& work) {
+    try {
+      work();
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  std::vector<std::string> messages{said([&] { family_named(evil); })};
+  for (const auto& [key, value] : std::vector<std::pair<std::string, Json>>{
+           {"hidden_act", evil},
+           {"torch_dtype", evil},
+           {"vocab_size", evil},
+           {"is_causal", evil},
+           {"rope_scaling", Json(Json::Object{{"type", evil}})},
+           {"rope_scaling", Json(Json::Object{{"type", evil}, {"strange", 1.0}})},
+           {"rope_scaling", Json(Json::Object{{"type", "linear"}, {"factor", 2.0}, {evil, 1.0}})}}) {
+    Json json = llama_json();
+    json[key] = value;
+    messages.push_back(said([&] { kLlamaFamily.read(json); }));
+  }
+  for (const std::string& message : messages) {
+    EXPECT_NE(message.find("[31m"), std::string::npos) << message;
+    EXPECT_EQ(message.find('\x1b'), std::string::npos) << message;
+    EXPECT_EQ(message.find('\n'), std::string::npos) << message;
+    EXPECT_EQ(message.find('\xff'), std::string::npos) << message;
+    EXPECT_EQ(message.find("\xc2\x9b"), std::string::npos) << message;
+  }
+}
+
 TEST(Families, SaysWhichThereAre) {
   EXPECT_LOAM_ERROR(family_named("mamba"), ErrorCode::kNotFound, "llama, mistral");
   ModelConfig mixed;

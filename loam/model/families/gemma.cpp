@@ -3,6 +3,7 @@
 // soft-caps, five layers with a window and a base of their own to one without.
 #include <cmath>
 
+#include "loam/base/utf8.h"
 #include "loam/model/families/llama_like.h"
 
 namespace loam {
@@ -87,14 +88,14 @@ void read_gemma3_rope(Settings& s, ModelConfig& c) {
       if (!other || *other != value) {
         fail(ErrorCode::kBadFormat,
              "\"rope_scaling\" and \"rope_parameters.full_attention\" do not say the same of \"{}\"",
-             name.substr(0, 100));
+             printable(name, false, 100));
       }
     }
   }
   for (const auto& [kind, value] : parameters->as_object()) {
     if (kind != "full_attention" && kind != "sliding_attention") {
       fail(ErrorCode::kBadFormat, "\"rope_parameters\": \"{}\" is not known beside kinds of layers",
-           kind.substr(0, 100));
+           printable(kind, false, 100));
     }
   }
   const std::string key = "rope_parameters.full_attention";

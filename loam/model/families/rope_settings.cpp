@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "loam/base/log.h"
+#include "loam/base/utf8.h"
 
 namespace loam {
 namespace {
@@ -23,7 +24,8 @@ RopeScalingKind kind_of(const std::string& key, const std::string& type) {
     log_warn("config.json: \"{}\": dynamic scaling has no effect up to max_position_embeddings", key);
     return RopeScalingKind::none;
   }
-  fail(ErrorCode::kBadFormat, "\"{}\": scaled rotary positions ({}) are not supported", key, type.substr(0, 60));
+  fail(ErrorCode::kBadFormat, "\"{}\": scaled rotary positions ({}) are not supported", key,
+       printable(type, false, 60));
 }
 
 std::string type_of(const std::string& key, const Json& rope) {
@@ -50,7 +52,8 @@ void check_keys(const std::string& key, const Json& rope, const std::string& typ
   for (const auto& [name, value] : rope.as_object()) {
     if (value.is_null() || std::find(known.begin(), known.end(), name) != known.end()) continue;
     if (name == "factor" && value.is_number() && value.as_double() == 1) continue;
-    fail(ErrorCode::kBadFormat, "\"{}\": \"{}\" is not supported with type {}", key, name.substr(0, 100), type);
+    fail(ErrorCode::kBadFormat, "\"{}\": \"{}\" is not supported with type {}", key, printable(name, false, 100),
+         printable(type, false, 60));
   }
 }
 
@@ -265,7 +268,7 @@ void read_windows(Settings& s, ModelConfig& c, int64_t window, const std::functi
   for (const Json& type : types->as_array()) {
     const bool windowed = type == Json("sliding_attention");
     if (!windowed && type != Json("full_attention")) {
-      fail(ErrorCode::kBadFormat, "\"layer_types\": {} is not supported", type.dump().substr(0, 60));
+      fail(ErrorCode::kBadFormat, "\"layer_types\": {} is not supported", printable(type.dump(), false, 60));
     }
     if (windowed && window == 0) fail(ErrorCode::kBadFormat, "\"layer_types\" has windows without \"sliding_window\"");
     c.attention_spans.push_back(windowed ? AttentionSpan::window : AttentionSpan::full);

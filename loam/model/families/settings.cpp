@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "loam/base/log.h"
+#include "loam/base/utf8.h"
 
 namespace loam {
 namespace {
@@ -123,8 +124,7 @@ bool is_empty(const Json& value) {
 
 std::string shown(const Json& value) {
   constexpr size_t kLongest = 60;
-  std::string text = value.dump();
-  return text.size() <= kLongest ? text : text.substr(0, kLongest) + "...";
+  return printable(value.dump(), false, kLongest);
 }
 
 [[noreturn]] void fail_kind(const char* key, const char* expected, const Json& value) {
@@ -225,7 +225,7 @@ void Settings::finish() {
   seen_.insert(std::begin(kWithoutEffect), std::end(kWithoutEffect));
   for (const auto& [key, found] : json_.as_object()) {
     if (seen_.contains(key) || (is_empty(found) && !found.is_bool())) continue;
-    log_warn("config.json: \"{}\" is not known and has no effect", key.substr(0, 100));
+    log_warn("config.json: \"{}\" is not known and has no effect", printable(key, false, 100));
   }
 }
 

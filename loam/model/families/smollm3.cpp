@@ -1,4 +1,5 @@
 // SmolLM 3 (Hugging Face 2025): Llama with layers that have no positions, every fourth one.
+#include "loam/base/utf8.h"
 #include "loam/model/families/llama_like.h"
 
 namespace loam {
@@ -20,7 +21,7 @@ void read_layer_positions(Settings& s, ModelConfig& c) {
   }
   for (const Json& one : rotated->as_array()) {
     if (one != Json(int64_t{0}) && one != Json(int64_t{1})) {
-      fail(ErrorCode::kBadFormat, "\"no_rope_layers\": {} is neither 0 nor 1", one.dump().substr(0, 60));
+      fail(ErrorCode::kBadFormat, "\"no_rope_layers\": {} is neither 0 nor 1", printable(one.dump(), false, 60));
     }
     c.layer_positions.push_back(one == Json(int64_t{0}) ? PositionKind::none : PositionKind::rope);
   }
