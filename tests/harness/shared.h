@@ -1,4 +1,4 @@
-// Real inputs with known answers that live beside the project and may be absent.
+// Where tests find their inputs: fixtures of the source tree, and real data that live beside it and may be absent.
 #pragma once
 
 #include <cstdlib>
@@ -6,6 +6,12 @@
 #include <string>
 
 namespace loam::testing {
+
+// `relative` in the source tree: $LOAM_SOURCE, else where the tests were built from.
+inline std::filesystem::path source_path(const std::string& relative) {
+  const char* root = std::getenv("LOAM_SOURCE");
+  return std::filesystem::path(root ? root : LOAM_SOURCE_DIR) / relative;
+}
 
 // Where `relative` lies below the shared folder: $LOAM_SHARED, else ../shared beside the source tree.
 inline std::filesystem::path shared_path(const std::string& relative) {
