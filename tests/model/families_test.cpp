@@ -164,6 +164,19 @@ TEST(Families, WarnsOfKeysThatNobodyKnows) {
   EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
 }
 
+// The files of Phi-3 name the code of its makers, which transformers has as its own.
+TEST(Families, CodeThatAFileNamesIsNotRun) {
+  Json phi3 = Json::parse(read_file(fixture("phi3_partial_window") / "config.json")), llama = llama_json();
+  phi3["auto_map"] = llama["auto_map"] = Json::parse(R"({"AutoConfig":"configuration_phi3.Phi3Config"})");
+  ::testing::internal::CaptureStderr();
+  kPhi3Family.read(phi3);
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+  ::testing::internal::CaptureStderr();
+  kLlamaFamily.read(llama);
+  EXPECT_NE(::testing::internal::GetCapturedStderr().find("\"auto_map\" names code that is not run"),
+            std::string::npos);
+}
+
 TEST(Families, ActivationsByTable) {
   const std::vector<std::pair<std::string, ActivationKind>> names{{"silu", ActivationKind::silu},
                                                                   {"swish", ActivationKind::silu},

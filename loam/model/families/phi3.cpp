@@ -17,7 +17,8 @@ ModelConfig read(const Json& json) {
     fail(ErrorCode::kBadFormat, "\"rope_scaling\": Phi-3 has none but \"longrope\"");
   }
   for (const char* key : {"attention_bias", "mlp_bias", "lm_head_bias"}) s.require(key, false);
-  s.ignore({"resid_pdrop", "embd_pdrop", "full_attn_mod", "interpolate_factor"});
+  // Its files name the code of its makers, which transformers has as its own.
+  s.ignore({"auto_map", "resid_pdrop", "embd_pdrop", "full_attn_mod", "interpolate_factor"});
   s.finish();
   return c;
 }

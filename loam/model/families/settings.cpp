@@ -81,6 +81,14 @@ constexpr const char* kWithoutEffect[] = {
     "is_decoder",
     "classifier_dropout",
     "cache_implementation",
+    // What other programs note.
+    "_num_labels",
+    "is_llama_config",
+    "max_sequence_length",
+    "rope_interleaved",
+    "transformers.js_config",
+    "unsloth_fixed",
+    "unsloth_version",
 };
 
 // Would change what the model computes.
@@ -110,7 +118,7 @@ constexpr const char* kUnsupported[] = {
     "partial_rotary_factor",
     "rope_local_base_freq",
     "attention_chunk_size",
-    "auto_map",
+    "use_mrope",
     "text_config",
 };
 
@@ -221,6 +229,9 @@ void Settings::finish() {
     if (seen_.contains(key)) continue;
     const Json* found = value(key);
     if (found && !is_empty(*found)) fail(ErrorCode::kBadFormat, "\"{}\": {} is not supported", key, shown(*found));
+  }
+  if (!seen_.contains("auto_map") && value("auto_map")) {
+    log_warn("config.json: \"auto_map\" names code that is not run: the model is what \"model_type\" says");
   }
   seen_.insert(std::begin(kWithoutEffect), std::end(kWithoutEffect));
   for (const auto& [key, found] : json_.as_object()) {
