@@ -8,6 +8,7 @@
 #include "loam/base/interrupt.h"
 #include "loam/base/log.h"
 #include "loam/model/families/family.h"
+#include "loam/model/weight_copy.h"
 #include "loam/text/tokenizer_files.h"
 
 namespace loam {
@@ -78,6 +79,24 @@ int64_t file_bytes(const ParamStore& weights, DType dtype) {
   return bytes;
 }
 
+// A warning for each of the first tensors that hold what is no finite number, and one for the rest.
+class NonFiniteWarnings {
+ public:
+  void look_at(const std::string& name, const Tensor& tensor, int threads) {
+    const NonFinite found = count_non_finite(tensor, threads);
+    if (found.nan + found.infinite == 0) return;
+    if (++tensors_ > kShown) return;
+    log_warn("tensor {}: {} of its {} values are NaN, {} infinite", name, found.nan, tensor.numel(), found.infinite);
+  }
+  void finish() const {
+    if (tensors_ > kShown) log_warn("{} tensors more have values that are NaN or infinite", tensors_ - kShown);
+  }
+
+ private:
+  static constexpr int64_t kShown = 8;
+  int64_t tensors_ = 0;
+};
+
 int run(const Options& o, const CommonFlags& flags) {
   if (o.to.ends_with(".gguf")) throw UsageError("--to " + o.to + ": GGUF is not there yet");
   const Stopwatch watch;
@@ -95,8 +114,11 @@ int run(const Options& o, const CommonFlags& flags) {
     check_interrupt();
     progress.advance(bytes);
   };
+  NonFiniteWarnings warnings;
+  save.on_tensor = [&](const std::string& name, const Tensor& t) { warnings.look_at(name, t, flags.threads); };
   save_model(exec.context, model, out.path(), save);
   progress.finish();
+  warnings.finish();
   Json report;
   report["out"] = o.to;
   report["family"] = Json::parse(read_file(out.path() / "config.json")).at("model_type");

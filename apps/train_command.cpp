@@ -10,7 +10,9 @@
 #include "loam/data/token_shard.h"
 #include "loam/session/text_session.h"
 #include "loam/text/tokenizer_files.h"
+#include "loam/train/run_summary.h"
 #include "loam/train/trainer.h"
+#include "loam/train/wandb.h"
 
 namespace loam {
 
@@ -25,7 +27,7 @@ struct TrainOptions {
       {"numerics", {}},      {"log_every", {}}, {"val_every", {}},   {"save_every", {}},   {"sample_every", {}},
       {"sample_prompt", {}}, {"keep_last", {}}, {"keep_every", {}},
   };
-  bool overfit = false, dry_run = false, force = false, allow_changed_config = false;
+  bool overfit = false, dry_run = false, force = false, allow_changed_config = false, wandb = false;
 };
 
 std::string flag_of(const std::string& setting) {
@@ -106,6 +108,22 @@ RunOptions run_options(const TrainOptions& o, const CommonFlags& flags) {
   return options;
 }
 
+// With --wandb also after an error that ends a run: its curve is what one wants to see.
+RunSummary run(const ExecContext& ctx, const TrainConfig& config, const RunOptions& options, bool wandb) {
+  const auto write = [&] {
+    if (wandb && is_run(options.out))
+      log_info("for Weights & Biases: wandb sync {}", write_wandb_run(options.out).string());
+  };
+  try {
+    const RunSummary summary = run_training(ctx, config, options);
+    write();
+    return summary;
+  } catch (const Error&) {
+    write();
+    throw;
+  }
+}
+
 int train(const TrainOptions& o, const CommonFlags& flags) {
   const ExecResources resources = make_exec_resources(Device{}, flags.threads);
   const ExecContext& ctx = resources.context;
@@ -119,7 +137,7 @@ int train(const TrainOptions& o, const CommonFlags& flags) {
   if (!first_data_path(config.data).empty()) options.sample = make_sampler(ctx, config);
   options.decode = make_decoder(first_data_path(config.data));
   if (o.dry_run) return print_run_plan(ctx, config, options, flags.json);
-  const RunSummary summary = run_training(ctx, config, options);
+  const RunSummary summary = run(ctx, config, options, o.wandb);
 
   if (flags.json) {
     Json report = Json::Object{{"run", summary.id},
@@ -164,6 +182,8 @@ void add_train_command(Command& program) {
   }
   command.add_flag("--overfit-one-batch", o->overfit, "train on the first batch for ever: the loss must go to 0");
   command.add_flag("--dry-run", o->dry_run, "say what the run needs and whether it fits, and do nothing");
+  command.add_flag("--wandb", o->wandb,
+                   "write the run for Weights & Biases too, in its offline form, when it ends or stops");
   command.add_flag("--allow-changed-config", o->allow_changed_config, "resume although settings have changed");
   command.add_flag("--force", o->force,
                    "with --resume never: replace the run in --out; with a checkpoint: remove later ones");

@@ -3,6 +3,7 @@
 #define XXH_STATIC_LINKING_ONLY  // the size of XXH3_state_t
 #include <fmt/core.h>
 #include <xxhash.h>
+#include <zlib.h>
 
 #include <array>
 #include <cstring>
@@ -63,6 +64,10 @@ StreamHash64::StreamHash64() : state_(std::make_unique<State>()) { XXH3_64bits_r
 StreamHash64::~StreamHash64() = default;
 void StreamHash64::update(std::string_view bytes) { XXH3_64bits_update(&state_->xxh3, bytes.data(), bytes.size()); }
 uint64_t StreamHash64::digest() const { return XXH3_64bits_digest(&state_->xxh3); }
+
+uint32_t crc32(std::string_view bytes) {
+  return static_cast<uint32_t>(::crc32_z(0, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
+}
 
 uint32_t crc32c(std::string_view bytes, uint32_t crc) {
 #ifdef __x86_64__

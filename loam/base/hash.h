@@ -1,4 +1,4 @@
-// Hashes: XXH3 for tables and fingerprints, CRC-32C for record checks.
+// Hashes: XXH3 for tables and fingerprints, CRC-32 and CRC-32C for record checks.
 #pragma once
 
 #include <cstdint>
@@ -26,6 +26,7 @@ class StreamHash64 {
   std::unique_ptr<State> state_;
 };
 
+uint32_t crc32(std::string_view bytes);                     // zlib's, of gzip and PNG
 uint32_t crc32c(std::string_view bytes, uint32_t crc = 0);  // Castagnoli, as in RFC 3720; chained through `crc`
 
 }  // namespace loam

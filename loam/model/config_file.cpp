@@ -73,6 +73,13 @@ ModelFileConfig read_model_config(const Path& directory) {
     }
     read.config = derive(read.config);
     LOAM_CHECK(read.config.vocab_size > 0, "\"vocab_size\" is 0");
+    const RopeScaling& scaling = read.config.rope_scaling;
+    if (scaling.kind == RopeScalingKind::longrope && read.config.context_length > scaling.original_context) {
+      log_warn(
+          "{}: texts of at most {} tokens get the long factors of longrope, too; transformers gives them the short "
+          "ones",
+          file.string(), scaling.original_context);
+    }
     take_ids(read, json, file.string());
   });
   std::error_code error;

@@ -252,7 +252,9 @@ void save_model(const ExecContext& ctx, const Model& model, const std::function<
     LOAM_CHECK(value && value.shape() == spec.shape && value.device().kind == DeviceKind::cpu,
                "parameter {}: its value to be written must be {} on the CPU", spec.name, spec.shape.str());
     if (options.on_bytes) options.on_bytes(0);
-    return file_tensor(ctx, place, value, file_dtype(spec, options.dtype), config);
+    const Tensor written = file_tensor(ctx, place, value, file_dtype(spec, options.dtype), config);
+    if (options.on_tensor) options.on_tensor(place.file_name, written);
+    return written;
   };
   // A reader prefers one file to an index.
   for (const char* earlier : {"model.safetensors", "model.safetensors.index.json"}) {

@@ -45,6 +45,7 @@ struct SaveModelOptions {
   std::optional<std::vector<int32_t>> eos_ids;
   int64_t shard_bytes = int64_t{5'000'000'000};  // of tensors in one file; a larger tensor has a file of its own
   std::function<void(int64_t)> on_bytes;         // hears of each tensor as it is converted (0) and written (its bytes)
+  std::function<void(const std::string& name, const Tensor&)> on_tensor;  // sees each as it is going to be written
 };
 // Writes config.json, generation_config.json and model.safetensors into an existing directory, or shards of it,
 // model-00001-of-00002.safetensors and so on, with model.safetensors.index.json. A tied head is written once, with

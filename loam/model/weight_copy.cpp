@@ -1,5 +1,6 @@
 #include "loam/model/weight_copy.h"
 
+#include <atomic>
 #include <bit>
 #include <cmath>
 
@@ -55,7 +56,30 @@ void copy_from(const Tensor& from, const Tensor& to, const std::vector<int64_t>&
   }
 }
 
+template <class T>
+NonFinite count_typed(const T* values, int64_t count, int threads) {
+  std::atomic<int64_t> nan{0}, infinite{0};
+  parallel_for(threads, count, int64_t{1} << 16, [&](int64_t begin, int64_t end, int) {
+    int64_t own_nan = 0, own_infinite = 0;
+    for (int64_t i = begin; i < end; ++i) {
+      const uint32_t magnitude = std::bit_cast<uint32_t>(load(values[i])) & 0x7FFFFFFFu;
+      own_nan += magnitude > 0x7F800000u;
+      own_infinite += magnitude == 0x7F800000u;
+    }
+    nan += own_nan;
+    infinite += own_infinite;
+  });
+  return {nan, infinite};
+}
+
 }  // namespace
+
+NonFinite count_non_finite(const Tensor& t, int threads) {
+  LOAM_CHECK(t.is_contiguous() && (t.dtype() == DType::f32 || t.dtype() == DType::bf16),
+             "weights: a contiguous f32 or bf16 tensor is needed");
+  return t.dtype() == DType::f32 ? count_typed(t.data<float>(), t.numel(), threads)
+                                 : count_typed(t.data<Bf16>(), t.numel(), threads);
+}
 
 void copy_weights(const Tensor& from, const Tensor& to, const std::vector<int64_t>& row_of, int threads) {
   LOAM_CHECK(from.shape() == to.shape(), "weights: shapes {} and {} differ", from.shape().str(), to.shape().str());

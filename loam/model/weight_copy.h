@@ -13,6 +13,12 @@ namespace loam {
 // strides; an empty `row_of` keeps the order. from: f32, bf16 or f16; to: f32 or bf16. On the CPU.
 void copy_weights(const Tensor& from, const Tensor& to, const std::vector<int64_t>& row_of, int threads);
 
+// How many values of a contiguous f32 or bf16 tensor on the CPU are no finite numbers.
+struct NonFinite {
+  int64_t nan = 0, infinite = 0;
+};
+NonFinite count_non_finite(const Tensor& tensor, int threads);
+
 // IEEE 754 binary16 to f32, exact.
 float half_to_float(uint16_t bits);
 

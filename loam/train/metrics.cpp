@@ -38,6 +38,8 @@ std::string set_of(const Json& record) {
   return set && set->is_string() ? set->as_string() : "";
 }
 
+}  // namespace
+
 Scalars scalars_of(const Json& record) {
   Scalars scalars;
   const std::string set = set_of(record);
@@ -55,8 +57,6 @@ Scalars scalars_of(const Json& record) {
   }
   return scalars;
 }
-
-}  // namespace
 
 struct MetricsLog::State {
   Path directory, path;

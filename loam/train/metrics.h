@@ -12,6 +12,10 @@
 
 namespace loam {
 
+using Scalars = std::vector<std::pair<std::string, double>>;  // tag and value
+// The numbers of a record for other programs' curves: {"train/loss", 2.5}, ...
+Scalars scalars_of(const Json& record);
+
 // One JSON object a line: {"kind": "start"|"train"|"val"|"layers"|"sample"|"spike"|"rewind"|"stopped", "step": ...,
 // "time": seconds of training,
 // ...}; docs/formats.md lists the members of each kind. TensorBoard's events repeat the numbers of "train" and "val".

@@ -3,36 +3,18 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <bit>
 #include <charconv>
 #include <chrono>
 #include <cstdio>
 
 #include "loam/base/error.h"
 #include "loam/base/hash.h"
+#include "loam/train/protobuf.h"
 
 namespace loam {
 namespace {
 
-// Protobuf's wire format: a key (field number and kind), then a varint, eight or four bytes, or a length and bytes.
-enum WireKind : uint32_t { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
-
-void put_varint(std::string& out, uint64_t value) {
-  for (; value >= 0x80; value >>= 7) out.push_back(static_cast<char>(value | 0x80));
-  out.push_back(static_cast<char>(value));
-}
-
-void put_key(std::string& out, uint32_t field, WireKind kind) { put_varint(out, field << 3 | kind); }
-
-void put_little_endian(std::string& out, uint64_t value, int bytes) {
-  for (int i = 0; i < bytes; ++i) out.push_back(static_cast<char>(value >> (8 * i)));
-}
-
-void put_bytes(std::string& out, uint32_t field, std::string_view bytes) {
-  put_key(out, field, kBytes);
-  put_varint(out, bytes.size());
-  out += bytes;
-}
+using namespace protobuf;  // NOLINT
 
 uint32_t masked_crc(std::string_view bytes) {
   const uint32_t crc = crc32c(bytes);
@@ -41,12 +23,8 @@ uint32_t masked_crc(std::string_view bytes) {
 
 std::string event_header(double wall_time, int64_t step) {
   std::string event;
-  put_key(event, 1, kFixed64);
-  put_little_endian(event, std::bit_cast<uint64_t>(wall_time), 8);
-  if (step != 0) {
-    put_key(event, 2, kVarint);
-    put_varint(event, static_cast<uint64_t>(step));
-  }
+  put_double(event, 1, wall_time);
+  if (step != 0) put_varint(event, 2, static_cast<uint64_t>(step));
   return event;
 }
 
@@ -72,8 +50,7 @@ std::string version_event(double wall_time) {
 std::string restart_event(double wall_time, int64_t step) {
   constexpr uint64_t kStart = 1;
   std::string session, event = event_header(wall_time, step);
-  put_key(session, 1, kVarint);
-  put_varint(session, kStart);
+  put_varint(session, 1, kStart);
   put_bytes(event, 7, session);
   return event;
 }
@@ -83,8 +60,7 @@ std::string scalar_event(double wall_time, int64_t step, const Scalars& scalars)
   for (const auto& [tag, number] : scalars) {
     std::string value;
     put_bytes(value, 1, tag);
-    put_key(value, 2, kFixed32);
-    put_little_endian(value, std::bit_cast<uint32_t>(static_cast<float>(number)), 4);
+    put_float(value, 2, static_cast<float>(number));
     put_bytes(summary, 1, value);
   }
   put_bytes(event, 5, summary);

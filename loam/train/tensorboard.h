@@ -10,10 +10,9 @@
 #include <vector>
 
 #include "loam/base/file.h"
+#include "loam/train/metrics.h"
 
 namespace loam {
-
-using Scalars = std::vector<std::pair<std::string, double>>;  // tag and value
 
 // A TFRecord: u64 length, masked CRC-32C of these 8 bytes, data, masked CRC-32C of the data; little-endian.
 std::string tfrecord(std::string_view data);

@@ -292,6 +292,20 @@ class Usage(ProgramTest):
         self.assertIn(f"{file}: ", done.stderr.decode())
         self.assertEqual((self.root / "c" / "tokenizer.json").read_bytes(), file.read_bytes())
 
+    def test_weights_that_are_no_numbers_are_named(self):
+        self.prepare()
+        file = self.model / "model.safetensors"
+        whole = bytearray(file.read_bytes())
+        length = struct.unpack("<Q", whole[:8])[0]
+        tensors = json.loads(whole[8:8 + length])
+        last = max((name for name in tensors if name != "__metadata__"), key=lambda name: tensors[name]["data_offsets"])
+        whole[-8:] = struct.pack("<ff", float("nan"), float("-inf"))
+        file.write_bytes(whole)
+        done = run("convert", "--from", self.model, "--to", self.root / "c")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stderr.decode(), rf"warning tensor {re.escape(last)}: 1 of its \d+ values are NaN, 1 infinite")
+        self.assertEqual(done.stderr.count(b"NaN"), 1)
+
     def test_ids_of_prompts_come_back_as_given(self):
         self.prepare()
         generate = ["generate", "--model", self.model, "--max-tokens", "2", "--input"]

@@ -466,7 +466,12 @@ TEST(Attention, FullyMaskedRowsAreZero) {
   for (const Case& c :
        {Case{.B = 1, .T = 9, .S = 4, .H = 2, .K = 1, .D = 16},                      // first five rows precede all keys
         Case{.B = 2, .T = 4, .S = 4, .H = 2, .K = 2, .D = 8, .key_count = {0, 2}},  // no keys at all
-        Case{.B = 1, .T = 3, .S = 5, .H = 1, .K = 1, .D = 8, .first_key = {0, 9, 9}}}) {  // padding rows
+        Case{.B = 1, .T = 3, .S = 5, .H = 1, .K = 1, .D = 8, .first_key = {0, 9, 9}},  // padding rows
+        Case{.B = 1, .T = 130, .S = 33, .H = 2, .K = 1, .D = 16, .window = 7},         // whole tiles without a key
+        Case{.B = 2, .T = 1, .S = 300, .H = 4, .K = 2, .D = 16, .key_count = {0, 1}},  // decoding
+        Case{.B = 1, .T = 1, .S = 200, .H = 2, .K = 1, .D = 8, .first_key = {200}},
+        Case{.B = 2, .T = 6, .S = 6, .H = 2, .K = 1, .D = 8, .causal = false, .key_count = {0, 6}, .dropout = 0.3},
+        Case{.B = 1, .T = 9, .S = 4, .H = 2, .K = 1, .D = 16, .softcap = 0.7, .slopes = {0.25f, 0.5f}}}) {
     for (DType dtype : kFloats) {
       SCOPED_TRACE(c.name());
       for_each_target([&] { expect_matches(c, dtype, 1000); });

@@ -273,6 +273,33 @@ TEST_F(ModelFiles, DtypesConvertByRounding) {
   EXPECT_EQ(logits(out.path(), name, DType::bf16), logits(fixture(name), name, DType::bf16));
 }
 
+// Each tensor is shown as it goes to the file, where a large weight may have become infinite in bf16.
+TEST_F(ModelFiles, ValuesThatAreNotFiniteCanBeCounted) {
+  const Changed bad("gpt2_tied", [](Tensors& t, Json&, Arena& arena) {
+    Tensor& table = tensor_named(t, "transformer.wte.weight");
+    std::vector<float> values = floats(table);
+    values[1] = -NAN, values[7] = NAN, values[8] = INFINITY, values[9] = -INFINITY, values[10] = 3.4e38f;
+    table = Tensor::from<float>(arena, table.shape(), values);
+  });
+  const Model model = load(bad.path());
+  for (const auto& [dtype, infinite] : {std::pair{DType::f32, 2}, std::pair{DType::bf16, 3}}) {
+    std::map<std::string, std::pair<int64_t, int64_t>> found;
+    const TempDir out;
+    SaveModelOptions options;
+    options.dtype = dtype;
+    options.on_tensor = [&](const std::string& name, const Tensor& t) {
+      const NonFinite count = count_non_finite(t, 2);
+      found[name] = {count.nan, count.infinite};
+    };
+    save_model(exec_.context, model, out.path(), options);
+    EXPECT_EQ(found.size(), SafetensorsFile(out / "model.safetensors").names().size());
+    for (const auto& [name, counts] : found) {
+      const bool table = name == "transformer.wte.weight";
+      EXPECT_EQ(counts, (table ? std::pair<int64_t, int64_t>{2, infinite} : std::pair<int64_t, int64_t>{})) << name;
+    }
+  }
+}
+
 TEST_F(ModelFiles, ReadsHalfPrecision) {
   // IEEE 754-2019, binary16: sign, 5 bits of exponent (bias 15), 10 of fraction.
   const std::vector<std::pair<uint16_t, float>> known{
@@ -420,6 +447,33 @@ TEST_F(ModelFiles, OwnFormHoldsEveryConfiguration) {
   }
 }
 
+std::vector<float> scalars_of(const ExecContext& exec, const Model& model, const Batch& batch) {
+  const Context ctx(exec);
+  FullSequence sequence(batch.positions, batch.first_key);
+  return floats(model.transformer->scalars(ctx, model.transformer->hidden(ctx, batch.ids, sequence)).value);
+}
+
+// tests/fixtures/make_classifier_fixtures.py: what transformers' classes of one label score, and their own files.
+TEST_F(ModelFiles, ScoresOfClassifiersEqualTransformers) {
+  int compared = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(Path(LOAM_SOURCE_DIR) / "tests/fixtures/classifiers")) {
+    SCOPED_TRACE(entry.path().filename().string());
+    const SafetensorsFile expected(entry.path() / "expected.safetensors"), before(entry.path() / "model.safetensors");
+    const Batch b{expected.tensor("ids"), {}, expected.tensor("positions"), expected.tensor("first_key")};
+    const Model model = load(entry.path());
+    EXPECT_LE(relative_error(scalars_of(exec_.context, model, b), floats(expected.tensor("scores"))), 1e-5);
+    const TempDir out;
+    save_model(exec_.context, model, out.path(), {});
+    const SafetensorsFile after(out / "model.safetensors");
+    EXPECT_EQ(after.names().size(), before.names().size());
+    for (const std::string& name : before.names()) EXPECT_EQ(floats(after.tensor(name)), floats(before.tensor(name)));
+    const auto config = [](const Path& directory) { return Json::parse(read_file(directory / "config.json")); };
+    EXPECT_EQ(config(out.path()).at("architectures"), config(entry.path()).at("architectures"));
+    ++compared;
+  }
+  EXPECT_EQ(compared, 5);
+}
+
 TEST_F(ModelFiles, ScalarHeadsAreWrittenAsClassifiersOfOneLabel) {
   for (const std::string name : {"llama_tied", "gpt2_tied", "gemma2", "gemma3", "qwen3_tied", "gpt_neox_parallel",
                                  "olmo2", "phi3_partial_window", "smollm3_nope", "mistral_window"}) {
@@ -443,12 +497,7 @@ TEST_F(ModelFiles, ScalarHeadsAreWrittenAsClassifiersOfOneLabel) {
     const Model read = load(out.path());
     EXPECT_EQ(read.config().head, HeadKind::scalar);
     const Batch b = batch(name);
-    const auto scalars = [&](const Model& m) {
-      const Context ctx(exec_.context);
-      FullSequence sequence(b.positions, b.first_key);
-      return floats(m.transformer->scalars(ctx, m.transformer->hidden(ctx, b.ids, sequence)).value);
-    };
-    EXPECT_EQ(scalars(read), scalars(model));
+    EXPECT_EQ(scalars_of(exec_.context, read, b), scalars_of(exec_.context, model, b));
     EXPECT_LOAM_ERROR(logits_of(exec_.context, read, b), ErrorCode::kInvalidArgument, "scalar head");
   }
 }

@@ -217,6 +217,66 @@ TEST(Transformer, PackedDocumentsDoNotLeakHugeValues) {
   }
 }
 
+// Every kind of positions, with a window and without, and A ending before, at and after the edges of attention's
+// blocks.
+TEST(Transformer, PackedDocumentsDoNotLeakWhateverThePositions) {
+  const std::vector<int32_t> b{31, 8, 9, 7, 9, 3, 5, 2};
+  for (const auto& [positions, name] : enum_names(PositionKind{})) {
+    for (const int64_t window : {0, 40}) {
+      const ExecResources exec = make_exec_resources(Device{}, 1);
+      ModelConfig c;
+      c.vocab_size = 32, c.context_length = 256, c.layers = 2, c.dim = 32, c.heads = 4, c.kv_heads = 2;
+      c.positions = positions, c.window = window, c.init_std = 0.3;
+      const Model model = make_model(exec.context, c, DType::f32, false);
+      model.weights->initialize(5);
+      for (const int64_t length : {1, 31, 32, 33, 63, 64, 65, 95, 96, 97, 192}) {
+        SCOPED_TRACE(fmt::format("{} window {} length {}", name, window, length));
+        const auto tail_after = [&](int32_t id, bool masked) {
+          Batch batch = packed(*exec.arena, {std::vector<int32_t>(static_cast<size_t>(length), id), b});
+          if (!masked) batch.first_key = {};
+          std::vector<float> hidden = hidden_of(exec.context, model, batch);
+          hidden.erase(hidden.begin(), hidden.begin() + length * c.dim);
+          return hidden;
+        };
+        const std::vector<float> tail = tail_after(1, true);
+        EXPECT_EQ(tail, tail_after(4, true));
+        EXPECT_NE(tail_after(1, false), tail_after(4, false));
+      }
+    }
+  }
+}
+
+// Rows that see no key at all, not even their own, are finite and reach nothing: loss and gradients are those without
+// them.
+TEST(Transformer, RowsThatSeeNothingChangeNothing) {
+  for (const std::string& name : kFixtures) {
+    SCOPED_TRACE(name);
+    const ExecResources exec = make_exec_resources(Device{}, 1);
+    const Model model = load_model(exec.context, fixture(name), DType::f32, true);
+    const std::vector<int32_t> document{3, 1, 4, 1, 5, 9, 2, 6, 5, 30, 31, 8};
+    const auto with_padding = [&](size_t padding) {
+      const size_t T = document.size() + padding;
+      std::vector<int32_t> ids = document, positions, first_key(T, 0), targets(document.begin() + 1, document.end());
+      ids.resize(T, 7);
+      targets.resize(T, -1);
+      for (size_t t = 0; t < T; ++t) positions.push_back(t < document.size() ? static_cast<int32_t>(t) : 0);
+      std::fill(first_key.begin() + static_cast<std::ptrdiff_t>(document.size()), first_key.end(), int32_t(T));
+      const auto row = [&](const std::vector<int32_t>& v) {
+        return Tensor::from<int32_t>(*exec.arena, {1, static_cast<int64_t>(T)}, v);
+      };
+      return Batch{row(ids), row(targets), row(positions), row(first_key)};
+    };
+    const float loss = train_pass(exec.context, model, with_padding(0));
+    const auto gradients = gradients_of(model);
+    EXPECT_NEAR(train_pass(exec.context, model, with_padding(4)), loss, 1e-6 * loss);
+    const auto padded = gradients_of(model);
+    for (size_t i = 0; i < gradients.size(); ++i) {
+      for (const float g : padded[i]) ASSERT_TRUE(std::isfinite(g));
+      EXPECT_LE(relative_error(padded[i], gradients[i]), kTolerance) << model.weights->name(static_cast<int32_t>(i));
+    }
+  }
+}
+
 // A block whose activations are computed again in the backward pass: every bit of loss and gradients stays.
 TEST(Transformer, RecomputedBlocksGiveEqualGradients) {
   for (const std::string& name : kFixtures) {

@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "loam/base/utf8.h"
+
 namespace loam {
 
 const std::vector<const Family*>& families() {
@@ -49,7 +51,7 @@ const Family& family_named(const std::string& model_type) {
   for (const Family* family : families()) {
     if (family->name == model_type) return *family;
   }
-  fail(ErrorCode::kNotFound, "model family \"{}\" is not known; there are {}", model_type.substr(0, 100),
+  fail(ErrorCode::kNotFound, "model family \"{}\" is not known; there are {}", printable(model_type, false, 100),
        known_names());
 }
 

@@ -3,6 +3,7 @@
 // soft-caps, five layers with a window and a base of their own to one without.
 #include <cmath>
 
+#include "loam/base/utf8.h"
 #include "loam/model/families/llama_like.h"
 
 namespace loam {
@@ -37,7 +38,7 @@ Json write_common(const ModelConfig& c) {
   if (!(scalar >= 1 && scalar < 1e6)) fail(ErrorCode::kInvalidArgument, "an attention scale of {}", scale);
   json["query_pre_attn_scalar"] = static_cast<int64_t>(scalar);
   json["attention_bias"] = c.attention_bias;
-  json["sliding_window"] = c.window > 0 ? Json(c.window) : Json();
+  json["sliding_window"] = c.window > 0 ? c.window : c.context_length;  // transformers needs one, used or not
   json["layer_types"] = layer_types(c);
   json["final_logit_softcapping"] = c.logit_softcap > 0 ? Json(c.logit_softcap) : Json();
   return json;
@@ -78,13 +79,30 @@ void read_gemma3_rope(Settings& s, ModelConfig& c) {
   const Json* parameters = s.value("rope_parameters");
   const Json* full = parameters ? parameters->find("full_attention") : nullptr;
   if (!full) return read_rope(s, c, {.theta = 1e6, .partial = {}});
-  s.ignore({"rope_theta", "rope_scaling"});
+  const double theta = s.number("rope_theta", 1e6);
+  s.require("partial_rotary_factor", 1.0);
+  if (const Json* scaling = s.value("rope_scaling")) {
+    if (!scaling->is_object()) fail(ErrorCode::kBadFormat, "\"rope_scaling\": expected an object");
+    for (const auto& [name, value] : scaling->as_object()) {  // transformers lets it override the other
+      const Json* other = full->find(name);
+      if (!other || *other != value) {
+        fail(ErrorCode::kBadFormat,
+             "\"rope_scaling\" and \"rope_parameters.full_attention\" do not say the same of \"{}\"",
+             printable(name, false, 100));
+      }
+    }
+  }
+  for (const auto& [kind, value] : parameters->as_object()) {
+    if (kind != "full_attention" && kind != "sliding_attention") {
+      fail(ErrorCode::kBadFormat, "\"rope_parameters\": \"{}\" is not known beside kinds of layers",
+           printable(kind, false, 100));
+    }
+  }
   const std::string key = "rope_parameters.full_attention";
-  c.rope_theta = 1e6;
   read_rope_object(key, *full, c);
   c.rope_scaling.truncate = true;  // transformers does not find "truncate" there
   Settings inner(*full);
-  c.rope_theta = inner.number("rope_theta", 1e6);
+  c.rope_theta = inner.number("rope_theta", theta);
   inner.require("partial_rotary_factor", 1.0);
   const Json* window = parameters->find("sliding_attention");
   if (!window || window->is_null()) return;
@@ -93,7 +111,7 @@ void read_gemma3_rope(Settings& s, ModelConfig& c) {
   if (local.rope_scaling.kind != RopeScalingKind::none) {
     fail(ErrorCode::kBadFormat, "\"rope_parameters.sliding_attention\": scaled positions are not supported there");
   }
-  c.window_rope_theta = Settings(*window).number("rope_theta", 10000);
+  c.window_rope_theta = Settings(*window).number("rope_theta", c.window_rope_theta);
 }
 
 ModelConfig read_gemma3(const Json& json) {

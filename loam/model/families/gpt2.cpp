@@ -27,7 +27,8 @@ ModelConfig read(const Json& json) {
   s.require("scale_attn_by_inverse_layer_idx", false);
   s.require("n_ctx", c.context_length);
   s.ignore({"reorder_and_upcast_attn", "resid_pdrop", "embd_pdrop", "attn_pdrop", "summary_type", "summary_use_proj",
-            "summary_activation", "summary_first_dropout", "summary_proj_to_labels"});
+            "n_special", "predict_special_tokens", "summary_activation", "summary_first_dropout",
+            "summary_proj_to_labels"});
   s.finish();
   return c;
 }

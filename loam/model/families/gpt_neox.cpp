@@ -25,8 +25,10 @@ ModelConfig read(const Json& json) {
   c.attention_bias = c.attention_out_bias = s.flag("attention_bias", true);
   c.tied_embeddings = s.flag("tie_word_embeddings", false);
   c.init_std = s.number("initializer_range", 0.02);
-  // transformers 4 has names of its own, and reads no other.
+  // Names of its own; what others are called transformers passes over.
   const double theta = s.number("rotary_emb_base", 10000), partial = s.number("rotary_pct", 0.25);
+  s.require("rope_theta", theta);
+  s.require("partial_rotary_factor", partial);
   read_rope(s, c, {.theta = theta, .partial = partial});
   s.ignore({"hidden_dropout", "classifier_dropout"});
   s.finish();

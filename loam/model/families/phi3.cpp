@@ -11,13 +11,14 @@ ModelConfig read(const Json& json) {
   LlamaDefaults defaults;
   defaults.norm_eps = 1e-5;
   ModelConfig c = read_llama_like(s, defaults);
-  c.window = s.integer("sliding_window", 0);
+  c.window = read_window(json, s, 0);
   read_rope(s, c, {.theta = 10000, .partial = 1, .original_context = kOriginalContext});
   if (c.rope_scaling.kind != RopeScalingKind::none && c.rope_scaling.kind != RopeScalingKind::longrope) {
     fail(ErrorCode::kBadFormat, "\"rope_scaling\": Phi-3 has none but \"longrope\"");
   }
   for (const char* key : {"attention_bias", "mlp_bias", "lm_head_bias"}) s.require(key, false);
-  s.ignore({"resid_pdrop", "embd_pdrop", "full_attn_mod", "interpolate_factor"});
+  // Its files name the code of its makers, which transformers has as its own.
+  s.ignore({"auto_map", "resid_pdrop", "embd_pdrop", "full_attn_mod", "interpolate_factor"});
   s.finish();
   return c;
 }

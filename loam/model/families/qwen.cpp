@@ -7,8 +7,9 @@ namespace {
 
 void read_qwen_windows(const Json& json, Settings& s, ModelConfig& c) {
   const bool used = s.flag("use_sliding_window", false);
-  const int64_t window = read_window(json, s), first = s.integer("max_window_layers", 28);
-  read_windows(s, c, used ? window : 0, [&](int64_t layer) { return layer >= first; });
+  const int64_t window = used ? read_window(json, s) : 0, first = s.integer("max_window_layers", 28);
+  s.ignore({"sliding_window"});  // unless it is used
+  read_windows(s, c, window, [&](int64_t layer) { return layer >= first; });
 }
 
 void write_qwen_windows(Json& json, const ModelConfig& c) {

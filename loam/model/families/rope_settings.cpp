@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "loam/base/log.h"
+#include "loam/base/utf8.h"
 
 namespace loam {
 namespace {
@@ -23,7 +24,8 @@ RopeScalingKind kind_of(const std::string& key, const std::string& type) {
     log_warn("config.json: \"{}\": dynamic scaling has no effect up to max_position_embeddings", key);
     return RopeScalingKind::none;
   }
-  fail(ErrorCode::kBadFormat, "\"{}\": scaled rotary positions ({}) are not supported", key, type.substr(0, 60));
+  fail(ErrorCode::kBadFormat, "\"{}\": scaled rotary positions ({}) are not supported", key,
+       printable(type, false, 60));
 }
 
 std::string type_of(const std::string& key, const Json& rope) {
@@ -50,14 +52,22 @@ void check_keys(const std::string& key, const Json& rope, const std::string& typ
   for (const auto& [name, value] : rope.as_object()) {
     if (value.is_null() || std::find(known.begin(), known.end(), name) != known.end()) continue;
     if (name == "factor" && value.is_number() && value.as_double() == 1) continue;
-    fail(ErrorCode::kBadFormat, "\"{}\": \"{}\" is not supported with type {}", key, name.substr(0, 100), type);
+    fail(ErrorCode::kBadFormat, "\"{}\": \"{}\" is not supported with type {}", key, printable(name, false, 100),
+         printable(type, false, 60));
   }
 }
 
-// A number above 0 that is there; 0 and null where it is not.
-double positive(Settings& s, const std::string& key, const char* name) {
+// A number that is there; 0 where it is not.
+double not_negative(Settings& s, const std::string& key, const char* name) {
   const double value = s.number(name, 0);
   if (value < 0 || !std::isfinite(value)) fail(ErrorCode::kBadFormat, "\"{}\": \"{}\" is {}", key, name, value);
+  return value;
+}
+
+// A number above 0 that is there; 0 where it is not.
+double positive(Settings& s, const std::string& key, const char* name) {
+  const double value = not_negative(s, key, name);
+  if (value == 0 && s.value(name)) fail(ErrorCode::kBadFormat, "\"{}\": \"{}\" is 0", key, name);
   return value;
 }
 
@@ -71,11 +81,11 @@ double needed(Settings& s, const std::string& key, const char* name) {
 double magnitude(double factor, double by) { return factor <= 1 ? 1 : 0.1 * by * std::log(factor) + 1; }
 
 void read_yarn(Settings& s, const std::string& key, RopeScaling& scaling) {
-  if (const double fast = positive(s, key, "beta_fast")) scaling.beta_fast = fast;
-  if (const double slow = positive(s, key, "beta_slow")) scaling.beta_slow = slow;
+  if (const double fast = not_negative(s, key, "beta_fast")) scaling.beta_fast = fast;
+  if (const double slow = not_negative(s, key, "beta_slow")) scaling.beta_slow = slow;
   scaling.truncate = s.flag("truncate", true);
   scaling.attention_factor = positive(s, key, "attention_factor");
-  const double all = positive(s, key, "mscale_all_dim"), some = positive(s, key, "mscale");
+  const double all = not_negative(s, key, "mscale_all_dim"), some = not_negative(s, key, "mscale");
   if (scaling.attention_factor == 0 && all > 0 && some > 0) {
     scaling.attention_factor = magnitude(scaling.factor, some) / magnitude(scaling.factor, all);
   }
@@ -117,54 +127,65 @@ void read_rope_object(const std::string& key, const Json& rope, ModelConfig& c) 
     scaling.attention_factor = positive(s, key, "attention_factor");
     scaling.short_factors = read_factors(s, key, "short_factor");
     scaling.long_factors = read_factors(s, key, "long_factor");
-    if (c.context_length > scaling.original_context) {
-      log_warn(
-          "config.json: \"{}\": texts of at most {} tokens get the long factors, too; transformers gives them the "
-          "short ones",
-          key, scaling.original_context);
-    }
   } else {
     scaling.original_context = 0;
   }
 }
 
+namespace {
+
+// What one place says of positions: the top of the file and one of its objects.
+struct StatedRope {
+  std::string key;
+  double theta = 0, partial = 1;
+  RopeScaling scaling;
+};
+
+StatedRope stated_rope(const std::string& key, const Json& rope, Settings& top, ModelConfig c,
+                       const RopeDefaults& defaults) {
+  Settings inner(rope);
+  const auto number = [&](const char* name, double fallback) { return inner.number(name, top.number(name, fallback)); };
+  StatedRope stated{
+      key, number("rope_theta", defaults.theta), number("partial_rotary_factor", defaults.partial.value_or(1)), {}};
+  if (const double above = top.number("rope_theta", stated.theta); above != stated.theta) {
+    fail(ErrorCode::kBadFormat, "\"rope_theta\" is {}, but \"{}.rope_theta\" is {}", above, key, stated.theta);
+  }
+  read_rope_object(key, rope, c);
+  if (c.rope_scaling.kind != RopeScalingKind::none) stated.scaling = c.rope_scaling;
+  return stated;
+}
+
+bool same(const StatedRope& a, const StatedRope& b) {
+  return a.theta == b.theta && a.partial == b.partial && config_to_json(a.scaling) == config_to_json(b.scaling);
+}
+
+}  // namespace
+
 void read_rope(Settings& s, ModelConfig& c, const RopeDefaults& defaults) {
-  std::optional<double> stated_theta, stated_partial;
-  std::string stated_by;
-  const auto take = [&](Settings& settings, const std::string& prefix) {
-    if (settings.value("rope_theta")) {
-      const double stated = settings.number("rope_theta", 0);
-      if (stated_theta && *stated_theta != stated) {
-        fail(ErrorCode::kBadFormat, "\"{}\" is {}, but \"{}rope_theta\" is {}", stated_by, *stated_theta, prefix,
-             stated);
-      }
-      stated_theta = stated;
-      stated_by = prefix + "rope_theta";
-    }
-    if (settings.value("partial_rotary_factor")) stated_partial = settings.number("partial_rotary_factor", 1);
-  };
-  take(s, "");
   c.rope_scaling.original_context = std::max<int64_t>(s.integer(kOriginal, defaults.original_context), 0);
-  const Json* parameters = s.value("rope_parameters");
-  const Json* scaling = s.value("rope_scaling");
-  for (const auto& [key, rope] : {std::pair{"rope_parameters", parameters}, std::pair{"rope_scaling", scaling}}) {
+  std::optional<StatedRope> found;
+  for (const char* key : {"rope_scaling", "rope_parameters"}) {
+    const Json* rope = s.value(key);
     if (!rope) continue;
     if (!rope->is_object()) fail(ErrorCode::kBadFormat, "\"{}\": expected an object", key);
     if (rope->as_object().empty()) continue;
-    Settings inner(*rope);
-    take(inner, std::string(key) + ".");
-    read_rope_object(key, *rope, c);  // rope_scaling, read last, counts where both are there
+    const StatedRope stated = stated_rope(key, *rope, s, c, defaults);
+    if (found && !same(*found, stated)) {
+      fail(ErrorCode::kBadFormat,
+           "\"{}\" and \"{}\" do not say the same; transformers would take \"rope_scaling\" alone", found->key, key);
+    }
+    found = stated;
   }
-  if (c.rope_scaling.kind == RopeScalingKind::none) c.rope_scaling = {};
-  c.rope_theta = stated_theta.value_or(defaults.theta);
-  const double part = stated_partial.value_or(defaults.partial.value_or(1));
-  if (!(part > 0 && part <= 1) || (part != 1 && !defaults.partial)) {
-    fail(ErrorCode::kBadFormat, "\"partial_rotary_factor\": {} is not supported", part);
+  if (!found) found = stated_rope("", Json::object(), s, c, defaults);
+  c.rope_scaling = found->scaling;
+  c.rope_theta = found->theta;
+  if (!(found->partial > 0 && found->partial <= 1) || (found->partial != 1 && !defaults.partial)) {
+    fail(ErrorCode::kBadFormat, "\"partial_rotary_factor\": {} is not supported", found->partial);
   }
   const int64_t head_dim = c.head_dim > 0 ? c.head_dim : c.dim / std::max<int64_t>(c.heads, 1);
   if (head_dim < 1 || head_dim > 4096)
     fail(ErrorCode::kBadFormat, "\"head_dim\": heads of {} elements are not supported", head_dim);
-  c.rope_dim = static_cast<int64_t>(static_cast<double>(head_dim) * part);
+  c.rope_dim = static_cast<int64_t>(static_cast<double>(head_dim) * found->partial);
 }
 
 Json rope_object(const ModelConfig& c) {
@@ -223,8 +244,11 @@ void write_rope(Json& json, const ModelConfig& c) {
   if (const Json* partial = rope.find("partial_rotary_factor")) json["partial_rotary_factor"] = *partial;
 }
 
-int64_t read_window(const Json& json, Settings& s) {
-  return s.integer("sliding_window", json.find("sliding_window") ? 0 : 4096);
+int64_t read_window(const Json& json, Settings& s, int64_t absent) {
+  if (!s.value("sliding_window")) return json.find("sliding_window") ? 0 : absent;
+  const int64_t window = s.integer("sliding_window", 0);
+  if (window < 1) fail(ErrorCode::kBadFormat, "\"sliding_window\" is {}; null means none", window);
+  return window;
 }
 
 void read_windows(Settings& s, ModelConfig& c, int64_t window, const std::function<bool(int64_t layer)>& has_window) {
@@ -240,14 +264,17 @@ void read_windows(Settings& s, ModelConfig& c, int64_t window, const std::functi
   if (!types->is_array() || static_cast<int64_t>(types->as_array().size()) != c.layers) {
     fail(ErrorCode::kBadFormat, "\"layer_types\": expected a list of {} types", c.layers);
   }
+  bool any = false;
   for (const Json& type : types->as_array()) {
     const bool windowed = type == Json("sliding_attention");
     if (!windowed && type != Json("full_attention")) {
-      fail(ErrorCode::kBadFormat, "\"layer_types\": {} is not supported", type.dump().substr(0, 60));
+      fail(ErrorCode::kBadFormat, "\"layer_types\": {} is not supported", printable(type.dump(), false, 60));
     }
     if (windowed && window == 0) fail(ErrorCode::kBadFormat, "\"layer_types\" has windows without \"sliding_window\"");
     c.attention_spans.push_back(windowed ? AttentionSpan::window : AttentionSpan::full);
+    any |= windowed;
   }
+  if (!any) c.window = 0;
 }
 
 Json layer_types(const ModelConfig& c) {

@@ -22,8 +22,8 @@ void read_rope_object(const std::string& key, const Json& rope, ModelConfig& c);
 void write_rope(Json& json, const ModelConfig& c);
 Json rope_object(const ModelConfig& c);  // rope_parameters
 
-// "sliding_window": 0 if it is null, 4096 if it is absent.
-int64_t read_window(const Json& json, Settings& s);
+// "sliding_window": 0 if it is null, `absent` if it is not there.
+int64_t read_window(const Json& json, Settings& s, int64_t absent = 4096);
 // Which layers have the window, from "layer_types" or, without it, `has_window(layer)`. `window` 0: none has.
 void read_windows(Settings& s, ModelConfig& c, int64_t window, const std::function<bool(int64_t layer)>& has_window);
 Json layer_types(const ModelConfig& c);

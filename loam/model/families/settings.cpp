@@ -1,9 +1,11 @@
 #include "loam/model/families/settings.h"
 
-#include <cmath>
+#include <algorithm>
+#include <string_view>
 #include <utility>
 
 #include "loam/base/log.h"
+#include "loam/base/utf8.h"
 
 namespace loam {
 namespace {
@@ -22,8 +24,6 @@ constexpr const char* kWithoutEffect[] = {
     "architectures",
     "model_type",
     "transformers_version",
-    "torch_dtype",
-    "dtype",
     "use_cache",
     "bos_token_id",
     "eos_token_id",
@@ -81,6 +81,14 @@ constexpr const char* kWithoutEffect[] = {
     "is_decoder",
     "classifier_dropout",
     "cache_implementation",
+    // What other programs note.
+    "_num_labels",
+    "is_llama_config",
+    "max_sequence_length",
+    "rope_interleaved",
+    "transformers.js_config",
+    "unsloth_fixed",
+    "unsloth_version",
 };
 
 // Would change what the model computes.
@@ -110,7 +118,7 @@ constexpr const char* kUnsupported[] = {
     "partial_rotary_factor",
     "rope_local_base_freq",
     "attention_chunk_size",
-    "auto_map",
+    "use_mrope",
     "text_config",
 };
 
@@ -124,8 +132,7 @@ bool is_empty(const Json& value) {
 
 std::string shown(const Json& value) {
   constexpr size_t kLongest = 60;
-  std::string text = value.dump();
-  return text.size() <= kLongest ? text : text.substr(0, kLongest) + "...";
+  return printable(value.dump(), false, kLongest);
 }
 
 [[noreturn]] void fail_kind(const char* key, const char* expected, const Json& value) {
@@ -195,17 +202,41 @@ void Settings::require(const char* key, const Json& neutral) {
 
 void Settings::ignore(std::initializer_list<const char*> keys) { seen_.insert(keys.begin(), keys.end()); }
 
+// Weights have the dtype that their file states, which loam goes by; what else is stated must be a dtype, and one.
+void Settings::check_dtype() {
+  constexpr std::string_view kNames[] = {"float32",  "float",   "float16", "half",
+                                         "bfloat16", "float64", "double",  "auto"};
+  std::string stated;
+  for (const char* key : {"torch_dtype", "dtype"}) {
+    const Json* found = value(key);
+    if (!found) continue;
+    std::string name = found->is_string() ? found->as_string() : "";
+    if (name.starts_with("torch.")) name = name.substr(6);
+    if (std::find(std::begin(kNames), std::end(kNames), name) == std::end(kNames)) {
+      fail(ErrorCode::kBadFormat, "\"{}\": {} is no dtype of weights that is known here", key, shown(*found));
+    }
+    if (!stated.empty() && name != stated) {
+      fail(ErrorCode::kBadFormat, "\"torch_dtype\" is {}, but \"dtype\" is {}", stated, name);
+    }
+    stated = name;
+  }
+}
+
 void Settings::finish() {
+  check_dtype();
   require("is_causal", true);
   for (const char* key : kUnsupported) {
     if (seen_.contains(key)) continue;
     const Json* found = value(key);
     if (found && !is_empty(*found)) fail(ErrorCode::kBadFormat, "\"{}\": {} is not supported", key, shown(*found));
   }
+  if (!seen_.contains("auto_map") && value("auto_map")) {
+    log_warn("config.json: \"auto_map\" names code that is not run: the model is what \"model_type\" says");
+  }
   seen_.insert(std::begin(kWithoutEffect), std::end(kWithoutEffect));
   for (const auto& [key, found] : json_.as_object()) {
     if (seen_.contains(key) || (is_empty(found) && !found.is_bool())) continue;
-    log_warn("config.json: \"{}\" is not known and has no effect", key.substr(0, 100));
+    log_warn("config.json: \"{}\" is not known and has no effect", printable(key, false, 100));
   }
 }
 

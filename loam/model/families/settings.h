@@ -34,6 +34,8 @@ class Settings {
   void finish();
 
  private:
+  void check_dtype();
+
   const Json& json_;
   std::set<std::string> seen_;
 };

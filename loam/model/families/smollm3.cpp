@@ -1,4 +1,5 @@
 // SmolLM 3 (Hugging Face 2025): Llama with layers that have no positions, every fourth one.
+#include "loam/base/utf8.h"
 #include "loam/model/families/llama_like.h"
 
 namespace loam {
@@ -9,14 +10,20 @@ void read_layer_positions(Settings& s, ModelConfig& c) {
   const int64_t interval = s.integer("no_rope_layer_interval", 4);
   if (interval < 1) fail(ErrorCode::kBadFormat, "\"no_rope_layer_interval\" is {}", interval);
   const Json* rotated = s.value("no_rope_layers");
-  const bool listed = rotated && rotated->is_array();
-  if (rotated && (!listed || static_cast<int64_t>(rotated->as_array().size()) < c.layers)) {
+  if (!rotated) {
+    for (int64_t layer = 1; layer <= c.layers; ++layer) {
+      c.layer_positions.push_back(layer % interval == 0 ? PositionKind::none : PositionKind::rope);
+    }
+    return;
+  }
+  if (!rotated->is_array() || static_cast<int64_t>(rotated->as_array().size()) != c.layers) {
     fail(ErrorCode::kBadFormat, "\"no_rope_layers\": expected a list of {} numbers", c.layers);
   }
-  for (int64_t layer = 0; layer < c.layers; ++layer) {
-    const bool none =
-        listed ? rotated->as_array()[static_cast<size_t>(layer)] == Json(int64_t{0}) : (layer + 1) % interval == 0;
-    c.layer_positions.push_back(none ? PositionKind::none : PositionKind::rope);
+  for (const Json& one : rotated->as_array()) {
+    if (one != Json(int64_t{0}) && one != Json(int64_t{1})) {
+      fail(ErrorCode::kBadFormat, "\"no_rope_layers\": {} is neither 0 nor 1", printable(one.dump(), false, 60));
+    }
+    c.layer_positions.push_back(one == Json(int64_t{0}) ? PositionKind::none : PositionKind::rope);
   }
 }
 
@@ -29,9 +36,9 @@ ModelConfig read(const Json& json) {
   c.attention_bias = c.attention_out_bias = s.flag("attention_bias", false);
   c.mlp_bias = s.flag("mlp_bias", false);
   read_layer_positions(s, c);
-  const bool windows = s.flag("use_sliding_window", false);
-  const int64_t window = s.integer("sliding_window", 0);
-  read_windows(s, c, windows ? window : 0,
+  const int64_t window = s.flag("use_sliding_window", false) ? read_window(json, s, 0) : 0;
+  s.ignore({"sliding_window"});  // unless it is used
+  read_windows(s, c, window,
                [&](int64_t layer) { return c.layer_positions[static_cast<size_t>(layer)] == PositionKind::none; });
   s.ignore({"max_window_layers"});
   read_rope(s, c, {.theta = 2e6, .partial = {}});
