@@ -22,11 +22,11 @@ if(NOT LOAM_CUDA)
 endif()
 
 set(CMAKE_CUDA_ARCHITECTURES ${LOAM_CUDA_ARCHITECTURES})
-set(CMAKE_CUDA_STANDARD 20)
-set(CMAKE_CUDA_STANDARD_REQUIRED ON)
 set(CMAKE_CUDA_FLAGS_RELEASE "-O2 -DNDEBUG")
 enable_language(CUDA)
 find_package(CUDAToolkit 12.8 REQUIRED)
+set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)  # CMake 3.25 does not know that this compiler has it
+set(CMAKE_CUDA_STANDARD 20)
 set(CMAKE_CUDA_FLAGS "${CMAKE_CUDA_FLAGS} --expt-relaxed-constexpr -DFMT_USE_CONSTEXPR=1 -Werror=all-warnings -Xcompiler=-Wall,-Wextra,-Werror")
 if(LOAM_CCACHE)
   set(CMAKE_CUDA_COMPILER_LAUNCHER ${LOAM_CCACHE})

@@ -6,16 +6,11 @@
 #include <cstring>
 
 #include "loam/base/error.h"
+#ifdef LOAM_HAS_CUDA
+#include "loam/tensor/cuda/cuda.h"
+#endif
 
 namespace loam {
-#ifdef LOAM_HAS_CUDA
-namespace cuda {
-extern const DeviceMemory kDeviceMemory;
-int count();
-void require(Device device);
-DeviceProperties properties(Device device);
-}  // namespace cuda
-#endif
 namespace {
 
 constexpr int64_t kHugePage = int64_t{2} << 20;

@@ -119,7 +119,9 @@ void expect_matches(const Case& c, uint64_t seed, Product product = by_table) {
   const double rounding = c.c_dtype == DType::bf16 ? unit_roundoff(DType::bf16) : 0;
   for (size_t i = 0; i < value.size(); ++i) {
     const double actual = p.c_out.get(static_cast<int64_t>(i) / c.N, static_cast<int64_t>(i) % c.N);
-    const double bound = relative * size[i] + rounding * (std::abs(value[i]) + relative * size[i]);
+    const double offset =
+        c.bias && c.bias_dtype == DType::f32 ? std::abs(p.bias.get(0, static_cast<int64_t>(i) % c.N)) : 0;
+    const double bound = relative * size[i] + rounding * (std::abs(value[i]) + offset + relative * size[i]);
     ASSERT_LE(std::abs(actual - value[i]), bound) << "element " << i << ": " << actual << ", expected " << value[i];
   }
 }

@@ -91,6 +91,9 @@ void copy(const ExecContext& ctx, const CopyArgs& a) {
         return copy_bits<uint64_t>(ctx, a);
     }
   }
+  const auto is_float = [](DType dtype) { return dtype == DType::f32 || dtype == DType::bf16; };
+  LOAM_CHECK(is_float(a.in.dtype) && is_float(a.out.dtype), "copy: no conversion from {} to {}{}",
+             dtype_name(a.in.dtype), dtype_name(a.out.dtype), a.accumulate ? " that adds" : "");
   const Strided<2> views({a.out, a.in});
   for_float(a.out.dtype, "copy", [&](auto to) {
     for_float(a.in.dtype, "copy", [&](auto from) {

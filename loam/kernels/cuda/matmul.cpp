@@ -146,9 +146,16 @@ std::optional<Plan> find_plan(MatmulCache::State& state, const MatmulArgs& args)
   return state.plans.emplace(key, make_plan(state.handle, args)).first->second;
 }
 
+// Whether cuBLASLt adds the bias before it rounds: its algorithms for other shapes than these round a bf16 c twice.
+bool adds_bias_well(const MatmulArgs& args) {
+  if (args.bias.stride(0) != 1 || alignment_of(args.bias.data) < 16) return false;
+  if (args.c.dtype == DType::f32) return true;
+  return args.c.dim(0) >= 64 && args.c.dim(1) % 16 == 0 && args.a.dim(args.transpose_a ? 0 : 1) % 16 == 0;
+}
+
 // False, and nothing was done, if cuBLASLt has no algorithm.
 bool lt_matmul(const ExecContext& ctx, const MatmulArgs& args) {
-  if (args.bias && (args.bias.stride(0) != 1 || alignment_of(args.bias.data) < 16)) return false;
+  if (args.bias && !adds_bias_well(args)) return false;
   MatmulCache::State& state = handles_of(ctx).matmul().state();
   std::optional<Plan> plan = find_plan(state, args);
   if (!plan) return false;
@@ -209,7 +216,14 @@ void matmul(const ExecContext& ctx, const MatmulArgs& args) {
   if (args.c.numel() == 0) return;
   const bool empty = args.a.dim(args.transpose_a ? 0 : 1) == 0;
   if (ctx.numerics == Numerics::exact || empty) return tiled_matmul(ctx, args);
-  if (lt_matmul(ctx, args)) return;
+  MatmulArgs given = args;
+  Tensor bias;
+  if (args.bias && args.bias.dtype == DType::f32 && args.c.dtype == DType::bf16 && adds_bias_well(args)) {
+    bias = ctx.empty(args.bias.shape, DType::bf16, MemoryKind::workspace);  // the only type that it takes there
+    ctx.kernels->copy(ctx, {.in = args.bias, .out = bias});
+    given.bias = bias;
+  }
+  if (lt_matmul(ctx, given)) return;
   args.bias ? product_then_bias(ctx, args) : tiled_matmul(ctx, args);
 }
 

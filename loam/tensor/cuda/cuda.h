@@ -6,9 +6,15 @@
 #include <utility>
 
 #include "loam/base/error.h"
-#include "loam/tensor/device.h"
+#include "loam/tensor/device_memory.h"
 
 namespace loam::cuda {
+
+// What loam/tensor/device_memory.h gives for GPUs.
+extern const DeviceMemory kDeviceMemory;
+int count();
+void require(Device device);
+DeviceProperties properties(Device device);
 
 // Error that names the call and says what CUDA says: {kOutOfMemory} for its lack of memory, else {kUnavailable}.
 void check(cudaError_t status, const char* what);

@@ -1,5 +1,3 @@
-#include "loam/tensor/device_memory.h"
-
 #include "loam/tensor/cuda/cuda.h"
 
 namespace loam::cuda {
@@ -25,14 +23,15 @@ void fill(void* to, uint8_t byte, int64_t bytes) {
   LOAM_CUDA(cudaDeviceSynchronize());
 }
 
+// cudaMemcpy from pageable memory returns before the bytes are there, and other streams don't wait for it.
 void copy(void* to, const void* from, int64_t bytes) {
   LOAM_CUDA(cudaDeviceSynchronize());
   LOAM_CUDA(cudaMemcpy(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault));
+  LOAM_CUDA(cudaDeviceSynchronize());
 }
 
 }  // namespace
 
-extern const DeviceMemory kDeviceMemory;
 const DeviceMemory kDeviceMemory{map, unmap, fill, copy};
 
 int count() {
