@@ -3,6 +3,7 @@
 
 #include "loam/kernels/cuda/register.h"
 #include "loam/kernels/cuda/strided.cuh"
+#include "loam/kernels/cuda/sum_rows.h"
 
 namespace loam::cuda {
 namespace {
@@ -204,7 +205,7 @@ void sum_rows_of(const ExecContext& ctx, const T* in, const Rows& rows, float* o
   sum_rows_of(ctx, static_cast<const float*>(sums), Rows{parts, rows.cols, rows.cols}, out, accumulate);
 }
 
-void sum_rows(const ExecContext& ctx, const SumRowsArgs& a) {
+void sum_of_rows(const ExecContext& ctx, const SumRowsArgs& a) {
   const Rows rows = as_rows(a.in, "sum_rows");
   if (rows.cols == 0) return;
   for_float(a.in.dtype, "sum_rows", [&](auto type) {
@@ -214,12 +215,16 @@ void sum_rows(const ExecContext& ctx, const SumRowsArgs& a) {
 
 }  // namespace
 
+void sum_rows(const ExecContext& ctx, const float* in, int64_t rows, int64_t cols, float* out, bool accumulate) {
+  if (cols > 0) sum_rows_of(ctx, in, Rows{rows, cols, cols}, out, accumulate);
+}
+
 void register_elementwise_kernels(KernelTable& table) {
   table.fill.function = fill;
   table.copy.function = copy;
   table.add.function = add;
   table.scale.function = scale;
-  table.sum_rows.function = sum_rows;
+  table.sum_rows.function = sum_of_rows;
 }
 
 }  // namespace loam::cuda
