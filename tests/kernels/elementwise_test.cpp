@@ -117,7 +117,11 @@ TEST(ElementwiseKernel, Bf16RoundsToNearestEven) {
     r.context.kernels->copy(r.context,
                             {View{in.data(), DType::f32, {}, {n}, {1}}, View{out.data(), DType::bf16, {}, {n}, {1}}});
     int64_t wrong = 0;
-    for (size_t i = 0; i < in.size(); ++i) wrong += out[i].bits != expected[i];
+    for (size_t i = 0; i < in.size(); ++i) {
+      // A GPU has one NaN.
+      const bool is_nan = on_cuda() && std::isnan(in[i]) && std::isnan(static_cast<float>(out[i]));
+      wrong += out[i].bits != expected[i] && !is_nan;
+    }
     EXPECT_EQ(wrong, 0);
     std::vector<float> back(in.size());
     r.context.kernels->copy(r.context,

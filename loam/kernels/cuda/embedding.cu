@@ -63,13 +63,16 @@ __global__ void sum_chunks_kernel(const int32_t* ids, const int32_t* tokens, int
   const int64_t chunk = blockIdx.x;
   const int first = static_cast<int>(chunk) * kChunk, last = min(first + kChunk, n);
   bool begins = first == 0 || ids[first] != ids[first - 1];  // the run at hand, in this chunk
+  bool fresh = true;
   float sum = 0;
   for (int i = first; i < last; ++i) {
+    float* to = d_table + ids[i] * table_stride + c;
+    if (fresh) sum = begins ? *to : 0;
     sum += to_float(d_out[tokens[i] * gradient_stride + c]);
-    const bool ends = i + 1 == n || ids[i + 1] != ids[i];
-    if (ends && begins) d_table[ids[i] * table_stride + c] += sum;
-    if ((ends && !begins) || (!ends && i + 1 == last)) part_of(parts, chunk, begins, cols)[c] = sum;
-    if (ends) sum = 0, begins = true;
+    fresh = i + 1 == n || ids[i + 1] != ids[i];  // the run ends
+    if (fresh && begins) *to = sum;
+    if (fresh ? !begins : i + 1 == last) part_of(parts, chunk, begins, cols)[c] = sum;
+    begins |= fresh;
   }
 }
 
@@ -86,7 +89,7 @@ __global__ void join_parts_kernel(const int32_t* ids, int n, float* parts, float
   for (int64_t next = chunk + 1; next * kChunk < n && ids[next * kChunk] == id; ++next) {
     sum += part_of(parts, next, false, cols)[c];
   }
-  d_table[id * table_stride + c] += sum;
+  d_table[id * table_stride + c] = sum;
 }
 
 void embedding_bwd(const ExecContext& ctx, const EmbeddingBwdArgs& a) {

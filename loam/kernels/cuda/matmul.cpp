@@ -150,7 +150,7 @@ std::optional<Plan> find_plan(MatmulCache::State& state, const MatmulArgs& args)
 bool adds_bias_well(const MatmulArgs& args) {
   if (args.bias.stride(0) != 1 || alignment_of(args.bias.data) < 16) return false;
   if (args.c.dtype == DType::f32) return true;
-  return args.c.dim(0) >= 64 && args.c.dim(1) % 16 == 0 && args.a.dim(args.transpose_a ? 0 : 1) % 16 == 0;
+  return !args.accumulate && args.c.dim(0) >= 64 && args.c.dim(1) % 16 == 0 && args.a.dim(args.transpose_a ? 0 : 1) % 16 == 0;
 }
 
 // False, and nothing was done, if cuBLASLt has no algorithm.

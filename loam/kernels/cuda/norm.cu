@@ -128,6 +128,12 @@ __global__ void __launch_bounds__(kBlock) norm_bwd_kernel(NormBackward<T> a) {
   constexpr int kSpan = kHeld * kTeam * W;
   Pack<W> d_weight[kHeld] = {}, d_bias[kHeld] = {};
   float *to_weight = a.d_weight ? a.d_weight + team * C : nullptr, *to_bias = a.d_bias ? a.d_bias + team * C : nullptr;
+  if (team >= a.in.rows) {  // adds nothing up
+    for (int c = kSpan + threadIdx.x * W; c < C; c += kTeam * W) {
+      if (to_weight) store(to_weight + c, Pack<W>{});
+      if (to_bias) store(to_bias + c, Pack<W>{});
+    }
+  }
   for (int64_t n = team; n < a.in.rows; n += teams) {
     const Row<W, kTeam, T> x(a.x + a.in.at(n), C, threadIdx.x), d(a.d_out + a.gradient.at(n), C, threadIdx.x);
     const float mean = kCentred ? a.mean[n] : 0, rstd = a.rstd[n];
