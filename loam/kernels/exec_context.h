@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "loam/base/parallel_for.h"
@@ -50,10 +51,25 @@ struct ExecContext {
   }
 };
 
+// Work of a GPU that was recorded once and can be run again, on the same memory, in one go.
+class Recording {
+ public:
+  virtual ~Recording() = default;
+  virtual void replay() = 0;  // returns before it is done
+};
+
 // A GPU's stream and the state of its libraries (loam/kernels/cuda/handles.h).
 class DeviceHandles {
  public:
   virtual ~DeviceHandles() = default;
+  // Waits for all work so far. Error{kUnavailable} if some of it failed.
+  virtual void synchronize() = 0;
+  // Host bytes into the device's memory, in order with its other work. Returns before they are there; the host's memory
+  // may change at once.
+  virtual void upload(void* to, const void* from, int64_t bytes) = 0;
+  // What `work` launches, recorded and not run. It must neither wait for the device nor upload. REQUIRES: the memory
+  // that it takes from the arena is nobody else's at a replay.
+  virtual std::unique_ptr<Recording> record(const std::function<void()>& work) = 0;
 };
 
 // Owns what a context points to.

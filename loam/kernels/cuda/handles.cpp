@@ -1,32 +1,107 @@
 #include "loam/kernels/cuda/handles.h"
 
+#include <array>
+#include <cstring>
+
 #include "loam/kernels/cuda/matmul.h"
 #include "loam/kernels/kernel_table.h"
 #include "loam/tensor/cuda/cuda.h"
 
 namespace loam::cuda {
+namespace {
+
+// Pinned host memory that a copy to the device reads from.
+class Staging {
+ public:
+  Staging() = default;
+  Staging(const Staging&) = delete;
+  Staging& operator=(const Staging&) = delete;
+  ~Staging() { cudaFreeHost(data_); }
+
+  // Waits until the copy that used it last is done.
+  void* take(int64_t bytes) {
+    if (done_) LOAM_CUDA(cudaEventSynchronize(done_.get()));
+    if (bytes > bytes_) {
+      cudaFreeHost(data_);
+      data_ = nullptr;
+      LOAM_CUDA(cudaMallocHost(&data_, static_cast<size_t>(bytes)));
+      bytes_ = bytes;
+    }
+    return data_;
+  }
+  void used(cudaStream_t stream) {
+    if (!done_) done_ = make_event();
+    LOAM_CUDA(cudaEventRecord(done_.get(), stream));
+  }
+
+ private:
+  void* data_ = nullptr;
+  int64_t bytes_ = 0;
+  Event done_;
+};
+
+class GraphRecording : public Recording {
+ public:
+  GraphRecording(GraphExec graph, cudaStream_t stream) : graph_(std::move(graph)), stream_(stream) {}
+  void replay() override { LOAM_CUDA(cudaGraphLaunch(graph_.get(), stream_)); }
+
+ private:
+  GraphExec graph_;
+  cudaStream_t stream_;
+};
+
+}  // namespace
 
 struct Handles::Owned {
   StreamOwner stream;
+  std::array<Staging, 16> staging;  // a step uploads a few tensors: those of two steps
+  size_t next = 0;
 };
 
-Handles::Handles(Device device) {
-  const DeviceScope scope(device);
-  owned_ = std::make_unique<Owned>(Owned{make_stream()});
+Handles::Handles(Device device) : owned_(std::make_unique<Owned>()) {
+  LOAM_CUDA(cudaSetDevice(device.index));
+  owned_->stream = make_stream();
   matmul_ = std::make_unique<MatmulCache>();
 }
-
 Handles::~Handles() = default;
 
 Stream Handles::stream() const { return {owned_->stream.get()}; }
 
+void Handles::synchronize() { LOAM_CUDA(cudaStreamSynchronize(owned_->stream.get())); }
+
+void Handles::upload(void* to, const void* from, int64_t bytes) {
+  if (bytes == 0) return;
+  Staging& staging = owned_->staging[owned_->next++ % owned_->staging.size()];
+  void* host = staging.take(bytes);
+  std::memcpy(host, from, static_cast<size_t>(bytes));
+  LOAM_CUDA(cudaMemcpyAsync(to, host, static_cast<size_t>(bytes), cudaMemcpyHostToDevice, owned_->stream.get()));
+  staging.used(owned_->stream.get());
+}
+
+std::unique_ptr<Recording> Handles::record(const std::function<void()>& work) {
+  const cudaStream_t stream = owned_->stream.get();
+  LOAM_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+  cudaGraph_t captured = nullptr;
+  try {
+    work();
+  } catch (...) {
+    cudaStreamEndCapture(stream, &captured);
+    const Graph discarded(captured);
+    throw;
+  }
+  LOAM_CUDA(cudaStreamEndCapture(stream, &captured));
+  const Graph graph(captured);
+  cudaGraphExec_t exec = nullptr;
+  LOAM_CUDA(cudaGraphInstantiate(&exec, graph.get(), 0));
+  return std::make_unique<GraphRecording>(GraphExec(exec), stream);
+}
+
 void use(Device device, ExecResources& resources) {
-  LOAM_CUDA(cudaSetDevice(device.index));
   const auto handles = std::make_shared<Handles>(device);
-  resources.handles = handles;
   resources.context.handles = handles.get();
   resources.context.stream = handles->stream();
   resources.context.kernels = &cuda_kernel_table();
+  resources.handles = handles;
 }
 
 }  // namespace loam::cuda

@@ -7,7 +7,7 @@
 
 namespace loam::cuda {
 
-class MatmulCache;  // matmul.h
+class MatmulCache;  // loam/kernels/cuda/matmul.h
 
 class Handles : public DeviceHandles {
  public:
@@ -15,6 +15,10 @@ class Handles : public DeviceHandles {
   ~Handles() override;
   Stream stream() const;
   MatmulCache& matmul() { return *matmul_; }
+
+  void synchronize() override;
+  void upload(void* to, const void* from, int64_t bytes) override;
+  std::unique_ptr<Recording> record(const std::function<void()>& work) override;
 
  private:
   struct Owned;
