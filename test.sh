@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds loam and runs its tests: setup, configure, build, ctest.
-#   ./test.sh              the whole suite on the release build, but for the tests with the label "slow"
+#   ./test.sh              the whole suite on the release build, but for the tests with the labels "slow" and "cuda" (a GPU)
 #   ./test.sh --slow       those too
 #   ./test.sh --fast       the tests with the label "fast" only
 #   ./test.sh --sanitize   also the tests of the labels fast and run under the sanitizers (address, undefined, thread): about an hour more on two cores
@@ -8,7 +8,7 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 
-labels=(-LE '^slow$')
+labels=(-LE '^(slow|cuda)$')
 sanitize=
 for argument in "$@"; do
   case "$argument" in

@@ -10,6 +10,7 @@
 
 #include "loam/base/philox.h"
 #include "loam/kernels/kernel_table.h"
+#include "tests/harness/cuda_mirror.h"
 #include "tests/harness/gradcheck.h"
 #include "tests/harness/test_params.h"
 
@@ -348,7 +349,7 @@ void bench_op(const OpCase& c) {
   for (DType dtype : {DType::f32, DType::bf16}) {
     if (dtype == DType::bf16 && !c.bf16) continue;
     const Draw draw = make_draw(c, dtype);
-    const ExecResources resources = make_exec_resources({}, 2);
+    const ExecResources resources = testing::test_resources(2);
     TestParams store(resources.context);
     std::vector<ParamRef> params;
     for (size_t i = 0; i < c.params.size(); ++i) {
@@ -382,7 +383,7 @@ void bench_op(const OpCase& c) {
 }
 
 ExecResources guarded_resources(int threads) {
-  ExecResources resources = make_exec_resources({}, threads);
+  ExecResources resources = testing::test_resources(threads);
   Arena::Options options;
   options.segment_bytes = 1 << 20;
   options.guard_bytes = 64;

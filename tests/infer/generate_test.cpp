@@ -7,6 +7,7 @@
 #include "loam/base/error.h"
 #include "loam/base/philox.h"
 #include "loam/infer/score.h"
+#include "tests/harness/cuda_mirror.h"
 
 namespace loam {
 namespace {
@@ -46,7 +47,7 @@ ModelConfig tiny_config() {
 class Generation : public ::testing::Test {
  protected:
   Generation()
-      : exec_(make_exec_resources(Device{}, 2)), model_(make_model(exec_.context, tiny_config(), DType::f32, false)) {
+      : exec_(testing::test_resources(2)), model_(make_model(exec_.context, tiny_config(), DType::f32, false)) {
     model_.weights->initialize(5);
   }
 
@@ -137,7 +138,7 @@ TEST_F(Generation, EveryWayOfLookingBackIsRemembered) {
 
 // At the level `exact` a row does not feel the rows beside it, whatever their lengths.
 TEST_F(Generation, ExactRowsAreTheSameInAnyBatch) {
-  exec_ = make_exec_resources(Device{}, 2, Numerics::exact);
+  exec_ = testing::test_resources(2, Numerics::exact);
   std::vector<GenerateRequest> requests{request(3, 10, 1), request(29, 10, 2)};
   for (const ModelConfig& config : looking_back()) {
     SCOPED_TRACE(config_to_json(config).dump());

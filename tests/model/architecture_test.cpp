@@ -5,8 +5,9 @@
 #include <set>
 
 #include "loam/model/transformer.h"
-#include "tests/model/model_testing.h"
+#include "tests/harness/cuda_mirror.h"
 #include "tests/harness/shared.h"
+#include "tests/model/model_testing.h"
 
 namespace loam {
 namespace {
@@ -17,8 +18,7 @@ constexpr double kTolerance = 1e-5;  // relative in norm, f32 against f64
 
 std::set<Path> architectures() {
   std::set<Path> all;
-  for (const auto& entry :
-       std::filesystem::directory_iterator(testing::source_path("tests/fixtures/architectures"))) {
+  for (const auto& entry : std::filesystem::directory_iterator(testing::source_path("tests/fixtures/architectures"))) {
     all.insert(entry.path());
   }
   return all;
@@ -57,7 +57,7 @@ TEST(Architecture, ResultsLossAndGradientsEqualTheReference) {
   EXPECT_EQ(all.size(), 16u);
   for (const Path& directory : all) {
     SCOPED_TRACE(directory.filename().string());
-    const ExecResources exec = make_exec_resources(Device{}, 2);
+    const ExecResources exec = testing::test_resources(2);
     const Model model = load_model(exec.context, directory, DType::f32, true);
     const SafetensorsFile expected(directory / "expected.safetensors");
     const Batch batch = batch_of(expected);

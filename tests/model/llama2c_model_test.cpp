@@ -1,5 +1,6 @@
 // A real trained model with known answers.
 #include "loam/base/json.h"
+#include "tests/harness/cuda_mirror.h"
 #include "tests/harness/expect_error.h"
 #include "tests/harness/shared.h"
 #include "tests/harness/temp_dir.h"
@@ -57,7 +58,7 @@ TEST(Llama2cModel, LogitsAndLogProbsEqualTheGoldenFileBeforeAndAfterConversion) 
   LOAM_NEED_SHARED(bin);
   LOAM_NEED_SHARED(golden_path);
   const Golden golden = read_golden(golden_path);
-  const ExecResources exec = make_exec_resources(Device{}, 1);
+  const ExecResources exec = testing::test_resources(1);
   const Model model = load_llama2c(exec.context, bin, DType::f32);
   EXPECT_EQ(model.config().rope_pairs, RopePairs::interleaved);
   EXPECT_EQ(model.weights->parameter_count(), 260032);
@@ -80,7 +81,7 @@ TEST(Llama2cModel, ShapesThatNoKernelHasAreRefused) {
   std::string bytes(reinterpret_cast<const char*>(header.data()), 28);
   bytes.resize(28 + 4 * values);
   write_file_atomic(directory / "small.bin", bytes);
-  const ExecResources exec = make_exec_resources(Device{}, 1);
+  const ExecResources exec = testing::test_resources(1);
   EXPECT_LOAM_ERROR(load_llama2c(exec.context, directory / "small.bin", DType::f32), ErrorCode::kBadFormat,
                     "head_dim is 4");
 }

@@ -5,6 +5,7 @@
 
 #include "loam/base/philox.h"
 #include "loam/model/weight_copy.h"
+#include "tests/harness/cuda_mirror.h"
 #include "tests/harness/expect_error.h"
 #include "tests/harness/temp_dir.h"
 #include "tests/model/model_testing.h"
@@ -46,7 +47,7 @@ struct Changed {
 
 class ModelFiles : public ::testing::Test {
  protected:
-  ExecResources exec_ = make_exec_resources(Device{}, 1);
+  ExecResources exec_ = testing::test_resources(1);
   Batch batch(const std::string& name) const {
     return batch_of(SafetensorsFile(fixture(name) / "expected.safetensors"));
   }
@@ -199,7 +200,7 @@ TEST_F(ModelFiles, OneModelServesManyThreads) {
   std::vector<std::thread> threads;
   for (auto& result : found) {
     threads.emplace_back([&] {
-      const ExecResources own = make_exec_resources(Device{}, 1);
+      const ExecResources own = testing::test_resources(1);
       result = logits_of(own.context, model, batch("llama_tied"));
     });
   }

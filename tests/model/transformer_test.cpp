@@ -3,6 +3,7 @@
 
 #include "loam/autograd/recompute.h"
 #include "loam/model/families/family.h"
+#include "tests/harness/cuda_mirror.h"
 #include "tests/harness/expect_error.h"
 #include "tests/model/model_testing.h"
 
@@ -67,7 +68,7 @@ void expect_gradients_of_pytorch(const Model& model, const SafetensorsFile& expe
 TEST(Transformer, LogitsLossAndGradientsEqualPyTorch) {
   for (const std::string& name : kFixtures) {
     SCOPED_TRACE(name);
-    const ExecResources exec = make_exec_resources(Device{}, 2);
+    const ExecResources exec = testing::test_resources(2);
     const Model model = load_model(exec.context, fixture(name), DType::f32, true);
     const SafetensorsFile expected(fixture(name) / "expected.safetensors");
     const Batch batch = batch_of(expected);
@@ -105,7 +106,7 @@ void round_weights(const Model& model) {
 TEST(Transformer, Bf16StaysWithinItsRounding) {
   for (const std::string& name : kFixtures) {
     SCOPED_TRACE(name);
-    const ExecResources exec = make_exec_resources(Device{}, 1);
+    const ExecResources exec = testing::test_resources(1);
     const Batch batch = batch_of(SafetensorsFile(fixture(name) / "expected.safetensors"));
     const Model exact = load_model(exec.context, fixture(name), DType::f32, true);
     const Model measure = load_model(exec.context, fixture(name), DType::f32, true);
@@ -157,7 +158,7 @@ TEST(Transformer, PackedDocumentsDoNotLeak) {
   for (const std::string& name : kFixtures) {
     for (const DType dtype : {DType::f32, DType::bf16}) {
       SCOPED_TRACE(name + " " + dtype_name(dtype));
-      const ExecResources exec = make_exec_resources(Device{}, 1);
+      const ExecResources exec = testing::test_resources(1);
       const Model model = load_model(exec.context, fixture(name), dtype);
       const std::vector<int32_t> a{3, 1, 4, 1, 5}, other_a{9, 2, 6, 5, 30}, b{31, 8, 9, 7, 9, 3}, c{17};
       const auto V = static_cast<size_t>(model.config().vocab_size);
@@ -194,7 +195,7 @@ TEST(Transformer, PackedDocumentsDoNotLeakHugeValues) {
     for (const DType dtype : {DType::f32, DType::bf16}) {
       for (const int64_t length : {1, 31, 32, 33, 63, 64, 65, 95, 96, 97, 128, 192}) {
         SCOPED_TRACE(fmt::format("{} {} {}", name, dtype_name(dtype), length));
-        const ExecResources exec = make_exec_resources(Device{}, 1);
+        const ExecResources exec = testing::test_resources(1);
         const Model model = load_model(exec.context, fixture(name), dtype);
         const int64_t C = model.config().dim;
         const Tensor huge = model.weights->find("embedding").value().narrow(0, 1, 1);  // of id 1
@@ -223,7 +224,7 @@ TEST(Transformer, PackedDocumentsDoNotLeakWhateverThePositions) {
   const std::vector<int32_t> b{31, 8, 9, 7, 9, 3, 5, 2};
   for (const auto& [positions, name] : enum_names(PositionKind{})) {
     for (const int64_t window : {0, 40}) {
-      const ExecResources exec = make_exec_resources(Device{}, 1);
+      const ExecResources exec = testing::test_resources(1);
       ModelConfig c;
       c.vocab_size = 32, c.context_length = 256, c.layers = 2, c.dim = 32, c.heads = 4, c.kv_heads = 2;
       c.positions = positions, c.window = window, c.init_std = 0.3;
@@ -251,7 +252,7 @@ TEST(Transformer, PackedDocumentsDoNotLeakWhateverThePositions) {
 TEST(Transformer, RowsThatSeeNothingChangeNothing) {
   for (const std::string& name : kFixtures) {
     SCOPED_TRACE(name);
-    const ExecResources exec = make_exec_resources(Device{}, 1);
+    const ExecResources exec = testing::test_resources(1);
     const Model model = load_model(exec.context, fixture(name), DType::f32, true);
     const std::vector<int32_t> document{3, 1, 4, 1, 5, 9, 2, 6, 5, 30, 31, 8};
     const auto with_padding = [&](size_t padding) {
@@ -282,7 +283,7 @@ TEST(Transformer, RecomputedBlocksGiveEqualGradients) {
   for (const std::string& name : kFixtures) {
     for (const DType dtype : {DType::f32, DType::bf16}) {
       SCOPED_TRACE(name + " " + dtype_name(dtype));
-      const ExecResources exec = make_exec_resources(Device{}, 2);
+      const ExecResources exec = testing::test_resources(2);
       const Model model = load_model(exec.context, fixture(name), dtype, true);
       const Transformer& transformer = *model.transformer;
       const Batch batch = batch_of(SafetensorsFile(fixture(name) / "expected.safetensors"));
@@ -319,7 +320,7 @@ TEST(Transformer, RecomputedBlocksGiveEqualGradients) {
 // What dropout drops depends on the sample, not on the cut into micro-batches, nor on whether a block is computed
 // again.
 TEST(Transformer, DropoutIsTheSameForAnyCut) {
-  ExecResources exec = make_exec_resources(Device{}, 2);
+  ExecResources exec = testing::test_resources(2);
   StepState step;
   exec.context.step = &step;
   exec.context.seed = 3;
@@ -364,7 +365,7 @@ TEST(Transformer, DropoutIsTheSameForAnyCut) {
 }
 
 TEST(Transformer, ErrorsNameIdAndPosition) {
-  const ExecResources exec = make_exec_resources(Device{}, 1);
+  const ExecResources exec = testing::test_resources(1);
   const Model gpt2 = load_model(exec.context, fixture("gpt2_tied"), DType::f32);
   EXPECT_LOAM_ERROR(logits_of(exec.context, gpt2, one_row(*exec.arena, {1, 2, 77})), ErrorCode::kInvalidArgument,
                     "id 77 is outside [0, 32)");
@@ -383,7 +384,7 @@ TEST(Transformer, ErrorsNameIdAndPosition) {
 
 TEST(Transformer, DeclaresWhatTheConfigurationCounts) {
   for (const std::string& name : kFixtures) {
-    const ExecResources exec = make_exec_resources(Device{}, 1);
+    const ExecResources exec = testing::test_resources(1);
     const Model model = load_model(exec.context, fixture(name), DType::f32);
     EXPECT_EQ(model.weights->parameter_count(), parameter_count(model.config())) << name;
   }
@@ -392,7 +393,7 @@ TEST(Transformer, DeclaresWhatTheConfigurationCounts) {
 }
 
 TEST(Transformer, ResidualProjectionsStartSmaller) {
-  const ExecResources exec = make_exec_resources(Device{}, 2);
+  const ExecResources exec = testing::test_resources(2);
   ModelConfig c;
   c.vocab_size = 64, c.layers = 8, c.dim = 128, c.heads = 4;
   const Model model = make_model(exec.context, c, DType::f32, false);
@@ -412,7 +413,7 @@ TEST(Transformer, ResidualProjectionsStartSmaller) {
 // Standard deviations of the course's form, of heads and residual projections that start as 0, and of maximal update
 // parametrisation: hidden matrices have 1 / width of the variance and of the learning rate, the logits 1 / width.
 TEST(Transformer, InitialValuesAreAsConfigured) {
-  const ExecResources exec = make_exec_resources(Device{}, 2);
+  const ExecResources exec = testing::test_resources(2);
   ModelConfig c;
   c.vocab_size = 512, c.layers = 2, c.dim = 256, c.heads = 4, c.kv_heads = 2, c.ffn_dim = 512;
   c.tied_embeddings = false;

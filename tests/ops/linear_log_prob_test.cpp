@@ -6,6 +6,7 @@
 
 #include "loam/ops/basic.h"
 #include "loam/ops/head.h"
+#include "tests/harness/cuda_mirror.h"
 #include "tests/harness/expect_error.h"
 #include "tests/harness/op_harness.h"
 #include "tests/harness/test_params.h"
@@ -153,7 +154,7 @@ struct Head {
 
 // Loss and gradients of the mean negative log-probability, by one op or the other.
 Head run_head(bool fast, int64_t N, int64_t C, int64_t V, double weight_scale, int64_t micro_batches = 1) {
-  const ExecResources resources = make_exec_resources({}, 2);
+  const ExecResources resources = testing::test_resources(2);
   TestParams params(resources.context);
   const ParamRef weight =
       params.add(tensor_of(resources.context, {V, C}, DType::f32, random_values(V * C, 1, weight_scale)));

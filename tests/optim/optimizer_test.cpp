@@ -11,6 +11,7 @@
 #include "loam/base/file.h"
 #include "loam/base/philox.h"
 #include "loam/kernels/kernel_table.h"
+#include "tests/harness/cuda_mirror.h"
 #include "tests/harness/expect_error.h"
 #include "tests/harness/shared.h"
 
@@ -37,7 +38,7 @@ class OptimizerTest : public ::testing::Test {
     adamw.step(ctx);
   }
 
-  ExecResources resources = make_exec_resources(Device{}, 2);
+  ExecResources resources = testing::test_resources(2);
   ExecContext ctx = resources.context;
   StepState state;
   OptimizerConfig config;  // betas 0.9 and 0.95, eps 1e-8

@@ -7,6 +7,7 @@
 
 #include "loam/nn/sequence.h"
 #include "loam/train/trainer.h"
+#include "tests/harness/cuda_mirror.h"
 #include "tests/train/training_data.h"
 
 namespace loam {
@@ -61,7 +62,7 @@ class CoordinateCheck : public ::testing::Test {
     config.optimizer.warmup_steps = 0;
     config.optimizer.weight_decay = 0;
     config = derive(config);
-    const ExecResources resources = make_exec_resources(Device{}, 2);
+    const ExecResources resources = testing::test_resources(2);
     Trainer trainer(resources.context, config, std::make_shared<TokenSet>(directory_ / "train"), nullptr);
     const Activations before = activations_of(resources.context, *trainer.model().transformer);
     for (int step = 0; step < 4; ++step) trainer.step();

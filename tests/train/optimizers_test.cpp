@@ -10,6 +10,7 @@
 #include "loam/train/optimizer_groups.h"
 #include "loam/train/run_data.h"
 #include "loam/train/trainer.h"
+#include "tests/harness/cuda_mirror.h"
 #include "tests/harness/expect_error.h"
 #include "tests/train/training_data.h"
 
@@ -59,7 +60,7 @@ class OptimizersTest : public ::testing::Test {
   }
 
   testing::TempDir directory;
-  ExecResources resources = make_exec_resources(Device{}, 1);
+  ExecResources resources = testing::test_resources(1);
 };
 
 TEST_F(OptimizersTest, ResumingContinuesBitForBit) {
@@ -231,7 +232,7 @@ TEST_F(GroupsTest, RunsCoverTheStore) {
   config.optimizer.kind = OptimizerKind::muon;
   config_set(config, R"(optimizer.groups=[{"match":"layers.*.mlp.up","lr_scale":0.5}])");
   config = derive(config);
-  const ExecResources resources = make_exec_resources(Device{}, 1);
+  const ExecResources resources = testing::test_resources(1);
   ParamStore store;
   const Transformer transformer(store, config.model);
   store.allocate(resources.context, DType::f32, true);

@@ -12,6 +12,7 @@
 #include "loam/nn/sequence.h"
 #include "loam/ops/linear_log_prob.h"
 #include "loam/optim/schedule.h"
+#include "tests/harness/cuda_mirror.h"
 #include "tests/harness/expect_error.h"
 #include "tests/harness/sanitizers.h"
 #include "tests/train/training_data.h"
@@ -53,7 +54,7 @@ class TrainerTest : public ::testing::Test {
   }
 
   testing::TempDir directory;
-  explicit TrainerTest(int threads) : resources(make_exec_resources(Device{}, threads)) {
+  explicit TrainerTest(int threads) : resources(testing::test_resources(threads)) {
     testing::write_data(directory / "data");
   }
   ExecResources resources;
@@ -213,7 +214,7 @@ TEST_F(TrainerTest, SkippedStepsDoNotCountForTheOptimizer) {
 }
 
 TEST_F(TrainerTest, F32DoesNotDependOnThreads) {
-  const ExecResources three = make_exec_resources(Device{}, 3);
+  const ExecResources three = testing::test_resources(3);
   Trainer one = make(tiny_config()), other(three.context, derive(tiny_config()), set("train"), set("val"));
   for (int i = 0; i < 5; ++i) {
     one.step();
@@ -295,7 +296,7 @@ TEST_F(TrainerTest, ABadWeightIsReportedAndSpreadsNoFurther) {
 
 TEST_F(TrainerTest, MemoryIsSteadyFromStepToStep) {
   for (const ComputeDtype dtype : {ComputeDtype::f32, ComputeDtype::bf16}) {
-    const ExecResources own = make_exec_resources(Device{}, 2);
+    const ExecResources own = testing::test_resources(2);
     TrainConfig config = tiny_config();
     config.dtype = dtype;
     Trainer trainer(own.context, derive(config), set("train"), set("val"));
