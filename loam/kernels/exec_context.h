@@ -29,7 +29,8 @@ struct StepState {
   float beta1_correction = 1;  // 1 - beta1^t
   float beta2_correction = 1;  // 1 - beta2^t
   float gradient_scale = 1;    // clipping, and the inverse of a loss scale
-  int64_t first_sample = 0;    // global sample of the first row of the micro-batch at hand
+  int64_t first_sample = 0;    // global sample of the batch's first row
+  float loss_factor = 1;       // of the gradient of the loss: 1 / (targets of the step)
   int32_t first_update = 0;    // not 0: the optimizer has changed nothing yet
   int32_t skip = 0;            // not 0: the step is bad (non-finite gradients); the optimizer changes nothing
 };
@@ -43,6 +44,7 @@ struct ExecContext {
   Numerics numerics = Numerics::fast;
   uint64_t seed = 0;                 // Philox key of the run
   StepState* step = nullptr;         // null outside training; in the device's memory
+  int64_t first_row = 0;             // of the batch, in the micro-batch at hand
   DeviceHandles* handles = nullptr;  // what the device's libraries keep; null on the CPU
   KernelProfile* profile = nullptr;  // not null: every kernel call is timed
 

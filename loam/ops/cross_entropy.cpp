@@ -62,8 +62,10 @@ CrossEntropy cross_entropy(const Context& ctx, const Var& hidden, const Language
   }
   CrossEntropy out{Var(ctx.empty({1}, DType::f32)), ctx.empty({in.N}, DType::f32)};
 
-  const int64_t rows = logits_rows(in.N, in.V);
-  const Tensor logits = ctx.empty({rows, in.V}, DType::f32, MemoryKind::workspace);
+  // A GPU is waiting for memory here: it keeps logits, and their gradient, as the matrix products give and take them.
+  const bool gpu = ctx.device.kind == DeviceKind::cuda;
+  const int64_t rows = logits_rows(in.N, in.V, gpu ? kLogitsBytesOfGpu : kLogitsBytes);
+  const Tensor logits = ctx.empty({rows, in.V}, gpu ? hidden.dtype() : DType::f32, MemoryKind::workspace);
   const Tensor z_terms = z_loss > 0 ? ctx.empty({in.N}, DType::f32, MemoryKind::workspace) : Tensor();
   for (int64_t begin = 0; begin < in.N; begin += rows) {
     const int64_t n = std::min(rows, in.N - begin);

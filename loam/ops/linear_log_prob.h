@@ -32,12 +32,14 @@ LogProb linear_log_prob(const Context& ctx, const Var& hidden, const LanguageHea
                         bool want_entropy = false);
 
 struct CrossEntropy {
-  Var loss;       // one f32 value: scale * sum over rows with a target of (-log p(target) + z_loss * lse^2)
+  Var loss;       // one f32 value: scale * sum over rows with a target of (-log p(target) + z_loss * lse^2); where ctx
+                  // has a step, its gradient is times step->loss_factor
   Tensor losses;  // [N] f32, -log p(target), unscaled, 0 where the target is -1
 };
 
-// The fast path: loss and gradient in one pass over chunks of rows. `scale` is 1 / (number of targets of the whole
-// optimizer step), so that accumulated micro-batches give exactly the one-shot gradient. REQUIRES: the loss reaches the
+// The fast path: loss and gradient in one pass over chunks of rows. `scale` (or the
+// step's loss_factor) is 1 / (number of targets of the whole optimizer step), so that accumulated micro-batches give
+// exactly the one-shot gradient. REQUIRES: the loss reaches the
 // root of backward() with factor 1 (it may be added to other losses): when ctx records, the weight's gradient is
 // accumulated here, in forward.
 CrossEntropy cross_entropy(const Context& ctx, const Var& hidden, const LanguageHead& head, const Tensor& targets,

@@ -92,6 +92,7 @@ struct Arena::State {
   std::unordered_map<std::byte*, int64_t> segments;
   ArenaStats stats;
   int64_t broken_guards = 0;
+  bool keeps_segments = false;
 
   void unmap(std::byte* begin, int64_t bytes) const {
     permit(begin, bytes);
@@ -107,7 +108,7 @@ struct Arena::State {
     auto fit = free_by_size.lower_bound({bytes, nullptr});
     if (fit == free_by_size.end()) {
       if (!add_segment(bytes)) {
-        give_back_empty_segments();
+        if (!keeps_segments) give_back_empty_segments();
         if (!add_segment(bytes)) return blocks.end();
       }
       fit = free_by_size.lower_bound({bytes, nullptr});
@@ -267,6 +268,11 @@ void Arena::reset_peak() {
   const std::lock_guard lock(state_->mutex);
   state_->stats.peak = state_->stats.bytes;
   state_->stats.total_peak = state_->stats.total;
+}
+
+void Arena::keep_segments() {
+  const std::lock_guard lock(state_->mutex);
+  state_->keeps_segments = true;
 }
 
 }  // namespace loam

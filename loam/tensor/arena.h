@@ -52,6 +52,8 @@ class Arena : public std::enable_shared_from_this<Arena> {
   // Blocks whose guard was found overwritten so far, live ones included.
   int64_t broken_guards() const;
   void reset_peak();
+  // From now on no memory goes back to the system before the end: recorded work runs on it again (Recording).
+  void keep_segments();
 
  private:
   Arena(Device device, Options options);

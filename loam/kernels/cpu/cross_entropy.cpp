@@ -198,7 +198,9 @@ void logit_bwd(const ExecContext& ctx, const LogitBwdArgs& a) {
   each_row(ctx, as_rows(a.logits, "logit_bwd"), HWY_DYNAMIC_DISPATCH(logit_bwd_rows), a);
 }
 
-void cross_entropy_rows(const ExecContext& ctx, const CrossEntropyRowsArgs& a) {
+void cross_entropy_rows(const ExecContext& ctx, const CrossEntropyRowsArgs& args) {
+  CrossEntropyRowsArgs a = args;
+  if (ctx.step) a.scale *= ctx.step->loss_factor;
   each_row(ctx, as_rows(a.logits, "cross_entropy"), HWY_DYNAMIC_DISPATCH(cross_entropy_some_rows), a);
 }
 

@@ -236,6 +236,7 @@ struct LossRow {
   float *loss, *z_term;
   float scale, z_loss, inverse_cap;
   bool write_gradient;
+  const StepState* step;  // may be null
 };
 
 template <class T>
@@ -255,7 +256,8 @@ __global__ __launch_bounds__(kMostThreads, 2) void cross_entropy_kernel(void* lo
   }
   if (!a.write_gradient) return;
   if (target < 0) return update_row(row, cols, Zero{});
-  update_row(row, cols, Gradient{lse, a.scale * (1 + 2 * a.z_loss * lse), -a.scale, a.inverse_cap, target});
+  const float scale = a.scale * (a.step ? a.step->loss_factor : 1.0f);
+  update_row(row, cols, Gradient{lse, scale * (1 + 2 * a.z_loss * lse), -scale, a.inverse_cap, target});
 }
 
 // Rows of logits and the threads of a block for one: enough for a turn of every one, a function of V alone.
@@ -343,7 +345,8 @@ void cross_entropy_rows(const ExecContext& ctx, const CrossEntropyRowsArgs& a) {
                     .scale = a.scale,
                     .z_loss = a.z_loss,
                     .inverse_cap = inverse_of(a.softcap),
-                    .write_gradient = a.write_gradient};
+                    .write_gradient = a.write_gradient,
+                    .step = ctx.step};
   for_float(a.logits.dtype, "cross_entropy", [&](auto type) {
     cross_entropy_kernel<decltype(type)><<<launch.blocks(), launch.threads, 0, stream_of(ctx.stream)>>>(
         a.logits.data, launch.rows.stride, launch.cols, row);

@@ -11,11 +11,12 @@ constexpr int kThreads = 256;
 
 template <class T>
 __global__ void dropout_kernel(const T* in, int64_t in_stride, T* out, int64_t out_stride, int64_t n,
-                               const StepState* step, uint64_t key, uint32_t bound, float kept, bool accumulate) {
+                               const StepState* step, int64_t first_row, uint64_t key, uint32_t bound, float kept,
+                               bool accumulate) {
   const int64_t row = blockIdx.y;
   const int64_t begin = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * 4;
   if (begin >= n) return;
-  const PhiloxStream stream{key, static_cast<uint64_t>((step ? step->first_sample : 0) + row)};
+  const PhiloxStream stream{key, static_cast<uint64_t>((step ? step->first_sample : 0) + first_row + row)};
   const auto block = stream.block(static_cast<uint64_t>(begin / 4));
   const T* from = in + row * in_stride + begin;
   T* to = out + row * out_stride + begin;
@@ -38,9 +39,9 @@ void dropout(const ExecContext& ctx, const DropoutArgs& a) {
     using T = decltype(type);
     LOAM_CHECK(rows <= kMostRows, "dropout: {} rows, at most {}", rows, kMostRows);
     const dim3 grid(static_cast<unsigned>(ceil_div(cols, 4 * kThreads)), static_cast<unsigned>(rows));
-    dropout_kernel<<<grid, kThreads, 0, stream_of(ctx.stream)>>>(static_cast<const T*>(a.in.data), a.in.stride(0),
-                                                                 static_cast<T*>(a.out.data), a.out.stride(0), cols,
-                                                                 ctx.step, key, bound, kept, a.accumulate);
+    dropout_kernel<<<grid, kThreads, 0, stream_of(ctx.stream)>>>(
+        static_cast<const T*>(a.in.data), a.in.stride(0), static_cast<T*>(a.out.data), a.out.stride(0), cols, ctx.step,
+        ctx.first_row, key, bound, kept, a.accumulate);
     launched("dropout");
   });
 }
