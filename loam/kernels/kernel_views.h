@@ -155,6 +155,8 @@ void visit_views(SumSquaresArgs& a, F&& f) {
   f(a.x, Access::read);
 }
 template <class F>
+void visit_views(ClipArgs&, F&&) {}
+template <class F>
 void visit_update(UpdateArgs& a, F&& f) {
   f(a.master, Access::update);
   f(a.weight, Access::write);

@@ -12,6 +12,14 @@ struct SumSquaresArgs {
   double* out;  // in the device's memory
 };
 
+// From the sum of squares of all gradients: step.gradient_scale *= min(1, max_norm / (norm + 1e-6)), unless max_norm is
+// 0; and step.skip = 1 unless this sum and that of the losses are finite. Both lie in the device's memory.
+struct ClipArgs {
+  const double* squares;
+  const double* losses = nullptr;  // or absent
+  double max_norm = 0;
+};
+
 // What every rule updates: a run of n parameters. In the formulas below g = gradient * step.gradient_scale, w the
 // master, lr = step.learning_rate * lr_scale and decay = weight_decay. Scalars of the step come from ctx.step;
 // step.skip

@@ -73,17 +73,9 @@ void Optimizer::masters_to_weights(const ExecContext& ctx) {
   }
 }
 
-double clip_gradients(const ExecContext& ctx, const std::vector<OptimGroup>& groups, double max_norm,
-                      StepState& state) {
-  double sum = 0;
-  for (const OptimGroup& group : groups) ctx.kernels->sum_squares(ctx, {.x = group.gradient, .out = &sum});
-  const double norm = std::sqrt(sum);
-  if (!std::isfinite(norm)) {
-    state.skip = 1;
-  } else if (max_norm > 0) {
-    state.gradient_scale *= static_cast<float>(std::min(1.0, max_norm / (norm + 1e-6)));
-  }
-  return norm;
+void clip_gradients(const ExecContext& ctx, const std::vector<OptimGroup>& groups, double max_norm, double* sums) {
+  for (const OptimGroup& group : groups) ctx.kernels->sum_squares(ctx, {.x = group.gradient, .out = sums});
+  ctx.kernels->clip(ctx, {.squares = sums, .losses = sums + 1, .max_norm = max_norm});
 }
 
 }  // namespace loam

@@ -45,8 +45,8 @@ class Optimizer {
   std::vector<GroupState> states_;
 };
 
-// The global L2 norm of all groups' gradients, in f64, and clipping by it: state.gradient_scale *= min(1, max_norm /
-// (norm + 1e-6)), and state.skip = 1 if the norm is not finite. max_norm 0: only the finite check.
-double clip_gradients(const ExecContext& ctx, const std::vector<OptimGroup>& groups, double max_norm, StepState& state);
+// Adds the squares of all groups' gradients to sums[0] and clips by it, with sums[1] for the losses: ClipArgs in
+// loam/kernels/optimizer.h. Both begin as 0, in the device's memory; the gradients' global L2 norm is sqrt(sums[0]).
+void clip_gradients(const ExecContext& ctx, const std::vector<OptimGroup>& groups, double max_norm, double* sums);
 
 }  // namespace loam

@@ -1,6 +1,7 @@
 #include "loam/train/details.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -40,9 +41,10 @@ class WatchedSequence : public SequenceContext {
 };
 
 double sum_squares(const ExecContext& ctx, const Tensor& values) {
-  double sum = 0;
-  ctx.kernels->sum_squares(ctx, {.x = values.reshape({values.numel()}), .out = &sum});
-  return sum;
+  const Tensor sum = ctx.empty({1}, DType::i64, MemoryKind::workspace);  // an f64's bits
+  ctx.kernels->fill(ctx, {sum, 0.0f});
+  ctx.kernels->sum_squares(ctx, {.x = values.reshape({values.numel()}), .out = static_cast<double*>(sum.view().data)});
+  return std::bit_cast<double>(sum.to_host().span<int64_t>()[0]);
 }
 
 }  // namespace

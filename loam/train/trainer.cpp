@@ -1,11 +1,14 @@
 #include "loam/train/trainer.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <cstring>
 #include <optional>
 #include <span>
 
 #include "loam/autograd/tape.h"
+#include "loam/kernels/kernel_table.h"
 #include "loam/nn/sequence.h"
 #include "loam/ops/linear_log_prob.h"
 #include "loam/optim/schedule.h"
@@ -29,24 +32,10 @@ Numerics numerics_of(NumericsLevel level) {
 
 DType dtype_of(ComputeDtype dtype) { return dtype == ComputeDtype::bf16 ? DType::bf16 : DType::f32; }
 
-// Rows [begin, begin + rows) of a batch as tensors.
-struct BatchTensors {
-  Tensor tokens, targets, positions, first_key;  // [B,T] i32
-  int64_t target_count = 0;
-
-  BatchTensors(const ExecContext& ctx, const TokenBatch& batch, int64_t begin, int64_t rows, bool documents) {
-    const auto part = [&](const std::vector<int32_t>& values) {
-      return std::span<const int32_t>(values).subspan(static_cast<size_t>(begin * batch.length),
-                                                      static_cast<size_t>(rows * batch.length));
-    };
-    const Shape shape{rows, batch.length};
-    tokens = Tensor::from(*ctx.arena, shape, part(batch.tokens));
-    targets = Tensor::from(*ctx.arena, shape, part(batch.targets));
-    positions = Tensor::from(*ctx.arena, shape, part(batch.positions));
-    if (documents) first_key = Tensor::from(*ctx.arena, shape, part(batch.first_key));
-    for (const int32_t target : part(batch.targets)) target_count += target >= 0;
-  }
-};
+// [rows, T] i32 in the device's memory.
+Tensor ids_of(const ExecContext& ctx, const TokenBatch& batch, const std::vector<int32_t>& values) {
+  return Tensor::from<int32_t>(*ctx.arena, {batch.rows, batch.length}, values);
+}
 
 double sum_of(std::span<const float> losses) {
   double sum = 0;
@@ -54,7 +43,24 @@ double sum_of(std::span<const float> losses) {
   return sum;
 }
 
+// Puts host values into a tensor of the device, in order with its work.
+void put(const ExecContext& ctx, const Tensor& to, const void* values) {
+  if (ctx.arena->sparse() || !to) return;
+  ctx.handles ? ctx.handles->upload(to.view().data, values, to.bytes()) : Tensor(to).set_bytes(values);
+}
+
 }  // namespace
+
+StepMemory::StepMemory(const ExecContext& ctx, const TrainConfig& config) {
+  const Shape shape{config.batch, config.data.length};
+  const auto ids = [&] { return ctx.empty(shape, DType::i32, MemoryKind::other); };
+  tokens = ids(), targets = ids(), positions = ids();
+  if (config.data.mask_documents) first_key = ids();
+  losses = ctx.empty(shape, DType::f32, MemoryKind::other);
+  sums = ctx.empty({2}, DType::i64, MemoryKind::other);
+  if (ctx.device.kind != DeviceKind::cpu)
+    state = ctx.empty({static_cast<int64_t>(sizeof(StepState))}, DType::u8, MemoryKind::other);
+}
 
 TrainConfig config_for_data(TrainConfig config, const TokenSetInfo& data) {
   if (config.model.vocab_size == 0) config.model.vocab_size = (data.vocab_size + 63) / 64 * 64;
@@ -128,47 +134,6 @@ namespace {
 // Ends a step from within, past the ops and the tape.
 struct GivenUp {};
 
-// The sum of the losses of a step's targets; leaves the gradients in the parameters, and the losses by row. nullopt if
-// `stop` gave it up. `details` may be null.
-std::optional<double> forward_and_backward(Trainer::State& s, int64_t targets, const StopFunction& stop,
-                                           StepDetails* details) {
-  const TrainConfig& config = s.config;
-  double total = 0;
-  s.row_losses.assign(static_cast<size_t>(config.batch), 0);
-  for (int64_t row = 0; row < config.batch; row += config.micro_batch) {
-    const BatchTensors batch(s.ctx, s.batch, row, config.micro_batch, config.data.mask_documents);
-    if (batch.target_count == 0) continue;  // its gradient is 0
-    s.step_state.first_sample = s.first_sample + row;
-    Tape tape;
-    if (stop) {
-      tape.before_node([&] {
-        if (stop(row, config.batch)) throw GivenUp{};
-      });
-    }
-    try {
-      const Context ctx(s.ctx, &tape);
-      FullSequence sequence(batch.positions, batch.first_key);
-      const Transformer& model = *s.model.transformer;
-      // The hidden states are not held: nothing of backward needs them.
-      const ops::CrossEntropy loss = ops::cross_entropy(
-          ctx,
-          details ? details->hidden(ctx, model, batch.tokens, sequence) : model.hidden(ctx, batch.tokens, sequence),
-          model.head(), batch.targets, 1.0f / static_cast<float>(targets), static_cast<float>(config.z_loss));
-      const std::span<const float> losses = loss.losses.span<float>();
-      const auto length = static_cast<size_t>(config.data.length);
-      for (size_t r = 0; r < static_cast<size_t>(config.micro_batch); ++r) {
-        const double sum = sum_of(losses.subspan(r * length, length));
-        s.row_losses[static_cast<size_t>(row) + r] = sum;
-        total += sum;
-      }
-      tape.backward(ctx, loss.loss);
-    } catch (const GivenUp&) {
-      return std::nullopt;
-    }
-  }
-  return total;
-}
-
 }  // namespace
 
 StepResult Trainer::step(const StopFunction& stop) {
@@ -191,31 +156,124 @@ StepResult Trainer::step(const StopFunction& stop) {
   return result;
 }
 
-void Trainer::State::run_step(StepResult& result, const StopFunction& stop) {
-  ParamStore& weights = *model.weights;
-  std::optional<StepDetails> details;
-  if (config.detail_every > 0 && result.step % config.detail_every == 0)
-    details.emplace(ctx, weights, [this](int32_t index) { return master(index); });
-
-  weights.clear_gradients();
-  const std::optional<double> total = forward_and_backward(*this, result.targets, stop, details ? &*details : nullptr);
-  result.abandoned = !total;
-  if (!total) return;
-  weights.finish_gradients(ctx);
-
-  result.loss = *total / static_cast<double>(result.targets);
+void Trainer::State::send(const StepResult& result) {
+  if (!memory) memory.emplace(ctx, config);
+  if (memory->state) ctx.step = static_cast<StepState*>(memory->state.view().data);
   optimizer->prepare_step(step_state, result.learning_rate, updates);
-  result.grad_norm = clip_gradients(ctx, optimizer->groups(), config.optimizer.clip_norm, step_state);
+  step_state.first_sample = first_sample;
+  step_state.loss_factor = 1.0f / static_cast<float>(result.targets);
+  put(ctx, memory->tokens, batch.tokens.data());
+  put(ctx, memory->targets, batch.targets.data());
+  put(ctx, memory->positions, batch.positions.data());
+  put(ctx, memory->first_key, batch.first_key.data());
+  put(ctx, memory->state, &step_state);
+}
+
+bool Trainer::State::make_gradients(const StopFunction& stop, StepDetails* details) {
+  ParamStore& weights = *model.weights;
+  weights.clear_gradients();
+  ctx.kernels->fill(ctx, {memory->sums, 0.0f});
+  ctx.kernels->fill(ctx, {memory->losses, 0.0f});
+  for (int64_t row = 0; row < config.batch; row += config.micro_batch) {
+    const auto part = [&](const Tensor& whole) { return whole ? whole.narrow(0, row, config.micro_batch) : Tensor(); };
+    const auto rows =
+        std::span(batch.targets)
+            .subspan(static_cast<size_t>(row * batch.length), static_cast<size_t>(config.micro_batch * batch.length));
+    const bool some = std::any_of(rows.begin(), rows.end(), [](int32_t target) { return target >= 0; });
+    if (!some && ctx.device.kind == DeviceKind::cpu) continue;  // its gradient is 0
+    Tape tape;
+    if (stop) {
+      tape.before_node([&] {
+        if (stop(row, config.batch)) throw GivenUp{};
+      });
+    }
+    try {
+      Context micro(ctx, &tape);
+      micro.first_row = row;
+      FullSequence sequence(part(memory->positions), part(memory->first_key));
+      const Transformer& transformer = *model.transformer;
+      const Tensor tokens = part(memory->tokens);
+      // The hidden states are not held: nothing of backward needs them.
+      const ops::CrossEntropy loss = ops::cross_entropy(
+          micro,
+          details ? details->hidden(micro, transformer, tokens, sequence) : transformer.hidden(micro, tokens, sequence),
+          transformer.head(), part(memory->targets), 1, static_cast<float>(config.z_loss));
+      ctx.kernels->copy(ctx, {loss.losses, part(memory->losses).reshape(loss.losses.shape())});
+      tape.backward(micro, loss.loss);
+    } catch (const GivenUp&) {
+      return false;
+    }
+  }
+  weights.finish_gradients(ctx);
+  ctx.kernels->sum_squares(ctx, {memory->losses.reshape({memory->losses.numel()}), memory->sum(1)});
+  clip_gradients(ctx, optimizer->groups(), config.optimizer.clip_norm, memory->sum(0));
+  return true;
+}
+
+void Trainer::State::read(StepResult& result) {
+  const Tensor losses = memory->losses.to_host(), sums = memory->sums.to_host();
+  if (memory->state) std::memcpy(&step_state, memory->state.to_host().view().data, sizeof step_state);
+  const auto length = static_cast<size_t>(config.data.length);
+  double total = 0;
+  for (size_t row = 0; row < row_losses.size(); ++row) {
+    row_losses[row] = sum_of(losses.span<float>().subspan(row * length, length));
+    total += row_losses[row];
+  }
+  result.loss = total / static_cast<double>(result.targets);
+  result.grad_norm = std::sqrt(std::bit_cast<double>(sums.span<int64_t>()[0]));
+}
+
+bool Trainer::State::judge(StepResult& result) {
   if (config.spikes.action != SpikeAction::off) result.spike = spikes.judge(*result.loss, *result.grad_norm);
   const SpikeAction action = result.spike ? config.spikes.action : SpikeAction::off;
   // Where the loss is not finite the gradients are worth nothing, even where they are numbers.
   result.abandoned = action == SpikeAction::rewind || (action != SpikeAction::skip && !std::isfinite(*result.loss));
-  if (result.abandoned) return;
   if (action == SpikeAction::skip) step_state.skip = 1;
-  if (details) details->before_update();
-  optimizer->step(ctx);
+  return !result.abandoned;
+}
+
+// The first step runs op by op, which finds algorithms and takes memory; the second is recorded.
+void Trainer::State::run_recorded(StepResult& result) {
+  const auto work = [this] {
+    make_gradients({}, nullptr);
+    optimizer->step(ctx);
+  };
+  if (!warm) {
+    work();
+    warm = true;
+  } else {
+    if (!recording) {
+      ctx.arena->keep_segments();
+      recording = ctx.handles->record(work);
+    }
+    recording->replay();
+  }
+  read(result);
+  judge(result);
+}
+
+void Trainer::State::run_step(StepResult& result, const StopFunction& stop) {
+  ParamStore& weights = *model.weights;
+  row_losses.assign(static_cast<size_t>(config.batch), 0);
+  send(result);
+  const bool in_detail = config.detail_every > 0 && result.step % config.detail_every == 0;
+  const bool decides = config.spikes.action == SpikeAction::skip || config.spikes.action == SpikeAction::rewind;
+  if (ctx.handles && !ctx.arena->sparse() && !ctx.profile && !in_detail && !decides) {
+    run_recorded(result);
+    if (result.abandoned) return;
+  } else {
+    std::optional<StepDetails> details;
+    if (in_detail) details.emplace(ctx, weights, [this](int32_t index) { return master(index); });
+    result.abandoned = !make_gradients(stop, details ? &*details : nullptr);
+    if (result.abandoned) return;
+    read(result);
+    if (!judge(result)) return;
+    put(ctx, memory->state, &step_state);
+    if (details) details->before_update();
+    optimizer->step(ctx);
+    if (details) result.layers = details->after_update();
+  }
   weights.mark_changed();
-  if (details) result.layers = details->after_update();
   result.skipped = step_state.skip != 0;
   if (result.skipped) return;
   ++updates;
@@ -261,13 +319,14 @@ std::optional<ValResult> Trainer::validate(const StopFunction& stop, size_t set)
     if (row > 0 && stop && stop(row, rows)) return std::nullopt;
     const int64_t count = std::min(s.config.micro_batch, rows - row);
     loader.fill(row, count, rows_at_once);
-    const BatchTensors batch(s.ctx, rows_at_once, 0, count, s.config.data.mask_documents);
-    if (batch.target_count == 0) continue;
-    FullSequence sequence(batch.positions, batch.first_key);
-    const Var hidden = s.model.transformer->hidden(ctx, batch.tokens, sequence);
-    const Tensor losses = ops::cross_entropy(ctx, hidden, s.model.transformer->head(), batch.targets, 1).losses;
-    total += sum_of(losses.span<float>());
-    result.targets += batch.target_count;
+    const TokenBatch& batch = rows_at_once;
+    if (batch.target_count() == 0) continue;
+    const auto ids = [&](const std::vector<int32_t>& values) { return ids_of(s.ctx, batch, values); };
+    FullSequence sequence(ids(batch.positions), s.config.data.mask_documents ? ids(batch.first_key) : Tensor());
+    const Var hidden = s.model.transformer->hidden(ctx, ids(batch.tokens), sequence);
+    const Tensor losses = ops::cross_entropy(ctx, hidden, s.model.transformer->head(), ids(batch.targets), 1).losses;
+    total += sum_of(losses.to_host().span<float>());
+    result.targets += batch.target_count();
   }
   if (result.targets == 0) return std::nullopt;
   result.loss = total / static_cast<double>(result.targets);

@@ -113,6 +113,11 @@ void mirrored(const ExecContext& host, const Args& given) {
     if (v) mirror.add(v);
   });
   if constexpr (std::is_same_v<Args, SumSquaresArgs>) mirror.add(args.out, sizeof(double));
+  if constexpr (std::is_same_v<Args, ClipArgs>) {
+    for (const double* sum : {args.squares, args.losses}) {
+      if (sum) mirror.add(const_cast<double*>(sum), sizeof(double));
+    }
+  }
   if (host.step) mirror.add(host.step, sizeof(StepState));
   mirror.upload();
   visit_views(args, [&](View& v, Access) {
@@ -121,6 +126,11 @@ void mirrored(const ExecContext& host, const Args& given) {
     v.device = ctx.device;
   });
   if constexpr (std::is_same_v<Args, SumSquaresArgs>) args.out = mirror.device(args.out);
+  if constexpr (std::is_same_v<Args, ClipArgs>) {
+    args.squares = mirror.device(args.squares);
+    if (args.losses) args.losses = mirror.device(args.losses);
+  }
+  ctx.first_row = host.first_row;
   if (host.step) ctx.step = mirror.device(host.step);
   ctx.numerics = host.numerics;
   ctx.seed = host.seed;

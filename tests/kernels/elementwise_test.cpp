@@ -199,5 +199,45 @@ TEST(ElementwiseKernel, NothingIsFine) {
   EXPECT_TRUE(empty.intact());
 }
 
+// Every element against the random bits of its place, for rows of whole 16-byte packs and others.
+TEST(DropoutKernel, DropsByTheBitsOfItsPlace) {
+  const auto r = cpu(2);
+  ExecContext ctx = r.context;
+  ctx.seed = 77;
+  StepState step;
+  step.first_sample = (int64_t{1} << 33) + 5;
+  const float p = 0.3f;
+  for (const bool in_training : {false, true}) {
+    ctx.step = in_training ? &step : nullptr;
+    for (const DType dtype : kFloats) {
+      for (const int64_t n : {1, 3, 17, 64, 4100}) {
+        for (const int64_t padding : {3, 8}) {
+          const int64_t B = 3;
+          const uint64_t site = 12;
+          Matrix in(dtype, B, n, padding, random_values(B * n, 1)), out(dtype, B, n, padding);
+          Values expected;
+          for (int64_t b = 0; b < B; ++b) {
+            const PhiloxStream stream{ctx.seed ^ site * 0x9E3779B97F4A7C15u,
+                                      static_cast<uint64_t>((in_training ? step.first_sample : 0) + b)};
+            for (int64_t i = 0; i < n; ++i) {
+              const bool dropped = stream.bits(static_cast<uint64_t>(i)) < p * 0x1p32;
+              expected.push_back(dropped ? 0 : in.get(b, i) / (1 - p));
+            }
+          }
+          const double tolerance = 4 * unit_roundoff(DType::f32) + unit_roundoff(dtype);
+          ctx.kernels->dropout(ctx, {in.view(), p, site, out.view()});
+          const Values once = out.values();
+          for (size_t i = 0; i < once.size(); ++i) ASSERT_EQ(once[i] == 0, expected[i] == 0) << i;
+          expect_close(once, expected, tolerance, "out");
+          ctx.kernels->dropout(ctx, {in.view(), p, site, out.view(), true});
+          for (double& v : expected) v *= 2;
+          expect_close(out.values(), expected, 2 * tolerance, "added");
+          EXPECT_TRUE(in.intact() && out.intact());
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace loam

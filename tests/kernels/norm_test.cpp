@@ -40,13 +40,14 @@ Reference reference(bool centred, const Values& x, const Values& w, const Values
 }
 
 struct Case {
-  Case(DType dtype, int64_t n, int64_t c)
+  // aligned: every row begins at a multiple of 16 bytes.
+  Case(DType dtype, int64_t n, int64_t c, bool aligned = false)
       : N(n),
         C(c),
-        x(dtype, N, C, 5, random_values(N * C, 1)),
-        d_y(dtype, N, C, 3, random_values(N * C, 2)),
-        out(dtype, N, C, 7),
-        d_x(dtype, N, C, 9, random_values(N * C, 3)),
+        x(dtype, N, C, aligned ? 8 : 5, random_values(N * C, 1)),
+        d_y(dtype, N, C, aligned ? 16 : 3, random_values(N * C, 2)),
+        out(dtype, N, C, aligned ? 24 : 7),
+        d_x(dtype, N, C, aligned ? 8 : 9, random_values(N * C, 3)),
         w(DType::f32, 1, C, 0, random_values(C, 4)),
         b(DType::f32, 1, C, 0, random_values(C, 5)),
         d_w(DType::f32, 1, C, 0, random_values(C, 6)),
@@ -86,9 +87,9 @@ Values plus(const Values& a, const Values& b, double times) {
   return sum;
 }
 
-void compare_with_f64(bool centred, DType dtype, int64_t N, int64_t C, bool accumulate) {
+void compare_with_f64(bool centred, DType dtype, int64_t N, int64_t C, bool accumulate, bool aligned = false) {
   const auto resources = cpu(2);
-  Case t(dtype, N, C);
+  Case t(dtype, N, C, aligned);
   const Reference r = reference(centred, t.x.values(), t.w.values(), t.b.values(), t.d_y.values(),
                                 static_cast<size_t>(C), static_cast<double>(1e-5f));
   const int times = accumulate ? 2 : 1;
@@ -125,6 +126,19 @@ TEST(NormKernel, MatchesF64) {
       }
     }
   });
+}
+
+// Rows of whole 16-byte packs and others: such as a warp holds, a block holds and nobody holds; and more rows than a
+// GPU has teams of threads.
+TEST(NormKernel, EveryWidthMatchesF64) {
+  for (const bool centred : {false, true}) {
+    for (const DType dtype : kFloats) {
+      for (const int64_t C : {8, 768, 1024, 1032, 4096, 8200}) compare_with_f64(centred, dtype, 5, C, true, true);
+      for (const int64_t C : {300, 1100}) compare_with_f64(centred, dtype, 5, C, true);
+      compare_with_f64(centred, dtype, 5000, 16, true, true);
+      compare_with_f64(centred, dtype, 600, 1032, true, true);
+    }
+  }
 }
 
 TEST(NormKernel, SameBitsForAnyNumberOfThreads) {

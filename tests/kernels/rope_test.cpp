@@ -10,6 +10,7 @@ struct Case {
   RopeLayout layout = RopeLayout::half;
   int64_t N = 1, H = 1, D = 2, R = 2;
   bool inverse = false;
+  bool aligned = false;  // every token begins at a multiple of 16 bytes
 };
 
 Values frequencies(int64_t R, double theta = 10000) {
@@ -49,8 +50,8 @@ Values reference(const Case& t, const Values& in, const Values& frequency, const
 
 void compare_with_f64(const Case& t) {
   const auto r = cpu(2);
-  Matrix in(t.dtype, t.N, t.H * t.D, 6, random_values(t.N * t.H * t.D, 1));
-  Matrix out(t.dtype, t.N, t.H * t.D, 4), frequency(DType::f32, 1, t.R / 2, 0, frequencies(t.R));
+  Matrix in(t.dtype, t.N, t.H * t.D, t.aligned ? 8 : 6, random_values(t.N * t.H * t.D, 1));
+  Matrix out(t.dtype, t.N, t.H * t.D, t.aligned ? 16 : 4), frequency(DType::f32, 1, t.R / 2, 0, frequencies(t.R));
   auto positions = random_ids(t.N, 33000, 2);
   RopeArgs args{heads(in, t.H, t.D), ids_view(positions), frequency.row(), t.layout, t.inverse, heads(out, t.H, t.D)};
   const Values expected = reference(t, in.values(), frequency.values(), positions);
@@ -77,8 +78,10 @@ TEST(RopeKernel, MatchesF64) {
     for (const DType dtype : kFloats) {
       for (const RopeLayout layout : {RopeLayout::interleaved, RopeLayout::half}) {
         for (const auto& [D, R] :
-             {std::pair<int64_t, int64_t>{2, 2}, {6, 6}, {64, 64}, {24, 10}, {128, 126}, {1040, 1040}}) {
-          for (const bool inverse : {false, true}) compare_with_f64({dtype, layout, 19, 3, D, R, inverse});
+             {std::pair<int64_t, int64_t>{2, 2}, {6, 6}, {64, 64}, {24, 10}, {128, 126}, {128, 32}, {1040, 1040}}) {
+          for (const bool inverse : {false, true}) {
+            for (const bool aligned : {false, true}) compare_with_f64({dtype, layout, 19, 3, D, R, inverse, aligned});
+          }
         }
       }
     }

@@ -233,6 +233,15 @@ void update(const ExecContext& ctx, const char* name, const UpdateArgs& a, const
   over_elements(ctx, name, a.master.numel(), chunk);
 }
 
+void clip(const ExecContext& ctx, const ClipArgs& a) {
+  const double norm = std::sqrt(*a.squares);
+  if (!std::isfinite(norm) || (a.losses && !std::isfinite(*a.losses))) {
+    ctx.step->skip = 1;
+  } else if (a.max_norm > 0) {
+    ctx.step->gradient_scale *= static_cast<float>(std::min(1.0, a.max_norm / (norm + 1e-6)));
+  }
+}
+
 void adamw(const ExecContext& ctx, const AdamwArgs& a) {
   update(ctx, "adamw", a, [&](const StepState& state, int64_t begin, int64_t end) {
     HWY_DYNAMIC_DISPATCH(adamw_chunk)(a, state, begin, end);
@@ -279,6 +288,7 @@ void muon_apply(const ExecContext& ctx, const MuonApplyArgs& a) {
 
 void register_optimizer_kernels(KernelTable& table) {
   table.sum_squares.function = sum_squares;
+  table.clip.function = clip;
   table.adamw.function = adamw;
   table.sgd.function = sgd;
   table.adagrad.function = adagrad;

@@ -80,7 +80,7 @@ void Handles::upload(void* to, const void* from, int64_t bytes) {
 
 std::unique_ptr<Recording> Handles::record(const std::function<void()>& work) {
   const cudaStream_t stream = owned_->stream.get();
-  LOAM_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+  LOAM_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed));
   cudaGraph_t captured = nullptr;
   try {
     work();

@@ -91,6 +91,20 @@ void update(const ExecContext& ctx, const char* name, const UpdateArgs& a, std::
 
 float* state_of(const View& v) { return v ? v.ptr<float>() : nullptr; }
 
+__global__ void clip_kernel(const double* squares, const double* losses, double max_norm, StepState* step) {
+  const double norm = sqrt(*squares);
+  if (!isfinite(norm) || (losses && !isfinite(*losses))) {
+    step->skip = 1;
+  } else if (max_norm > 0) {
+    step->gradient_scale *= static_cast<float>(fmin(1.0, max_norm / (norm + 1e-6)));
+  }
+}
+
+void clip(const ExecContext& ctx, const ClipArgs& a) {
+  clip_kernel<<<1, 1, 0, stream_of(ctx.stream)>>>(a.squares, a.losses, a.max_norm, ctx.step);
+  launched("clip");
+}
+
 struct Adam {
   float *m, *v;
   double exact_beta1, exact_beta2;
@@ -388,6 +402,7 @@ void sum_squares(const ExecContext& ctx, const SumSquaresArgs& a) {
 
 void register_optimizer_kernels(KernelTable& table) {
   table.sum_squares.function = sum_squares;
+  table.clip.function = clip;
   table.adamw.function = adamw;
   table.sgd.function = sgd;
   table.adagrad.function = adagrad;
