@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 
 #include "loam/base/clock.h"
 #include "loam/kernels/kernel_table.h"
@@ -7,11 +8,11 @@
 
 namespace loam {
 double measure_matmul_rate(const ExecContext& ctx, ComputeDtype dtype) {
-  constexpr int64_t kSize = 768;
-  constexpr int kRepeats = 25;  // the first one warms up; the best counts, since others may use the machine
+  const int64_t size = ctx.handles ? 8192 : 768;
+  const int repeats = ctx.handles ? 8 : 25;  // the first one warms up; the best counts: others may use the machine
   const DType type = dtype == ComputeDtype::bf16 ? DType::bf16 : DType::f32;
   const auto matrix = [&](DType element) {
-    Tensor m = ctx.empty({kSize, kSize}, element, MemoryKind::workspace);
+    Tensor m = ctx.empty({size, size}, element, MemoryKind::workspace);
     ctx.kernels->fill(ctx, {m, 0.5f});
     return m;
   };
@@ -22,12 +23,13 @@ double measure_matmul_rate(const ExecContext& ctx, ComputeDtype dtype) {
   args.transpose_b = true;
   args.c = c;
   double best = 1e30;
-  for (int i = 0; i < kRepeats; ++i) {
+  for (int i = 0; i < repeats; ++i) {
     const Stopwatch watch;
     ctx.kernels->matmul(ctx, args);
+    if (ctx.handles) ctx.handles->synchronize();
     if (i > 0) best = std::min(best, watch.seconds());
   }
-  return 2.0 * kSize * kSize * kSize / best;
+  return 2.0 * std::pow(static_cast<double>(size), 3) / best;
 }
 
 RunPlan Trainer::plan(const TrainConfig& config, int64_t train_tokens) {

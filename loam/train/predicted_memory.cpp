@@ -12,24 +12,19 @@ constexpr double kNoMachine = 0x1p60;          // bytes: sizes beyond it are not
 constexpr int64_t kTokens = int64_t{1} << 20;  // of a micro-batch that is run as it is
 
 // Those with workspace to speak of are the real ones: in a sparse arena they do nothing else but take it.
-KernelTable idle_kernels() {
+KernelTable idle_kernels(const KernelTable& real) {
   KernelTable table;
-  const KernelTable& real = cpu_kernel_table();
 #define LOAM_KERNEL(name, Args) table.name.function = [](const ExecContext&, const Args&) {};
 #include "loam/kernels/kernels.def"
 #undef LOAM_KERNEL
   // Backward looks at the gradient that it begins with.
   table.fill.function = [](const ExecContext&, const FillArgs& args) {
-    if (args.out.numel() == 1) *args.out.ptr<float>() = args.value;
+    if (args.out.numel() == 1 && args.out.dtype == DType::f32) *args.out.ptr<float>() = args.value;
   };
   table.matmul = real.matmul;
   table.attention_fwd = real.attention_fwd;
   table.attention_bwd = real.attention_bwd;
   table.orthogonalize = real.orthogonalize;
-  // Ops look at scalars: at the gradient that backward starts from.
-  table.fill.function = [](const ExecContext& ctx, const FillArgs& args) {
-    if (args.out.shape.product() == 1) cpu_kernel_table().fill.function(ctx, args);
-  };
   return table;
 }
 
@@ -49,7 +44,7 @@ ArenaStats stats_of_steps(const ExecContext& context, TrainConfig config, int64_
   Arena::Options options;
   options.sparse = true;
   const auto arena = Arena::create(context.device, options);
-  const KernelTable idle = idle_kernels();
+  const KernelTable idle = idle_kernels(*context.kernels);
   ExecContext ctx = context;
   ctx.arena = arena.get();
   ctx.kernels = &idle;

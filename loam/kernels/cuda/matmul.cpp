@@ -150,7 +150,8 @@ std::optional<Plan> find_plan(MatmulCache::State& state, const MatmulArgs& args)
 bool adds_bias_well(const MatmulArgs& args) {
   if (args.bias.stride(0) != 1 || alignment_of(args.bias.data) < 16) return false;
   if (args.c.dtype == DType::f32) return true;
-  return !args.accumulate && args.c.dim(0) >= 64 && args.c.dim(1) % 16 == 0 && args.a.dim(args.transpose_a ? 0 : 1) % 16 == 0;
+  return !args.accumulate && args.c.dim(0) >= 64 && args.c.dim(1) % 16 == 0 &&
+         args.a.dim(args.transpose_a ? 0 : 1) % 16 == 0;
 }
 
 // False, and nothing was done, if cuBLASLt has no algorithm.
@@ -162,6 +163,7 @@ bool lt_matmul(const ExecContext& ctx, const MatmulArgs& args) {
   if (args.bias) set(plan->op, CUBLASLT_MATMUL_DESC_BIAS_POINTER, args.bias.data);
   Tensor workspace;
   if (plan->workspace > 0) workspace = ctx.empty({plan->workspace}, DType::u8, MemoryKind::workspace);
+  if (ctx.arena->sparse()) return true;
   const float beta = args.accumulate ? 1 : 0;
   const cublasStatus_t status = cublasLtMatmul(state.handle, &plan->op, &args.alpha, args.b.data, &plan->a, args.a.data,
                                                &plan->b, &beta, args.c.data, &plan->c, args.c.data, &plan->c,
@@ -220,7 +222,7 @@ void matmul(const ExecContext& ctx, const MatmulArgs& args) {
   Tensor bias;
   if (args.bias && args.bias.dtype == DType::f32 && args.c.dtype == DType::bf16 && adds_bias_well(args)) {
     bias = ctx.empty(args.bias.shape, DType::bf16, MemoryKind::workspace);  // the only type that it takes there
-    ctx.kernels->copy(ctx, {.in = args.bias, .out = bias});
+    if (!ctx.arena->sparse()) ctx.kernels->copy(ctx, {.in = args.bias, .out = bias});
     given.bias = bias;
   }
   if (lt_matmul(ctx, given)) return;

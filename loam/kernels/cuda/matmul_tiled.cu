@@ -303,6 +303,7 @@ __global__ void finish_kernel(const float* sums, int64_t sums_stride, Output out
 }  // namespace
 
 void tiled_matmul(const ExecContext& ctx, const MatmulArgs& args) {
+  if (ctx.arena->sparse()) return;
   if (args.c.numel() == 0) return;
   for_float(args.a.dtype, "matmul", [&](auto type) {
     using T = decltype(type);
@@ -315,6 +316,7 @@ void tiled_matmul(const ExecContext& ctx, const MatmulArgs& args) {
 }
 
 void finish_matmul(const ExecContext& ctx, const View& sums, const MatmulArgs& args) {
+  if (ctx.arena->sparse()) return;
   const auto [m, n] = args.c.dims<2>();
   if (m == 0 || n == 0) return;
   const Output out{.c = args.c.data,

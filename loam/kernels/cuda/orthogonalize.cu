@@ -51,6 +51,7 @@ void orthogonalize(const ExecContext& ctx, const OrthogonalizeArgs& args) {
   const auto matrix = [&](int64_t r, int64_t c) { return ctx.empty({r, c}, DType::f32, MemoryKind::workspace); };
   const Tensor other = matrix(rows, cols);                                  // [R,C]
   const Tensor square = matrix(small, small), poly = matrix(small, small);  // [S,S]
+  if (ctx.arena->sparse()) return;
 
   normalize(ctx, args.x);
   View x = args.x, next = other;
