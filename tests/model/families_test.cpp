@@ -276,6 +276,11 @@ TEST(Families, PositionsOfGptNeoxUnderOtherNamesAreRefused) {
     stated[own] = 0.75;
     EXPECT_NO_THROW(kGptNeoxFamily.read(stated)) << own;
   }
+  Json heads = json;
+  heads["head_dim"] = 8;  // 16 / 2
+  EXPECT_NO_THROW(kGptNeoxFamily.read(heads));
+  heads["head_dim"] = 16;
+  EXPECT_LOAM_ERROR(kGptNeoxFamily.read(heads), ErrorCode::kBadFormat, "head_dim");
 }
 
 // Of what Gemma 3 says of its positions in two forms, neither is passed over.
