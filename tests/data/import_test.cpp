@@ -230,6 +230,16 @@ TEST_F(Import, TextIsNotTakenForIds) {
   EXPECT_LOAM_ERROR(token_files_of(many), ErrorCode::kNotFound, "many: holds no .bin and no .npy");
 }
 
+TEST_F(Import, SaysWhatItTakesFilesFor) {
+  set_log_level(LogLevel::kInfo);
+  ::testing::internal::CaptureStderr();
+  imported({fixture("u2_v1.npy"), fixture("u2_v2.npy"), fixture("u16.bin")});
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(log.find("2 files: npy, uint16, 22 tokens"), log.npos) << log;
+  const auto size = std::filesystem::file_size(fixture("u16.bin"));
+  EXPECT_NE(log.find(fmt::format("u16.bin: flat, uint16, {} tokens", size / 2)), log.npos) << log;
+}
+
 TEST_F(Import, MoreFilesThanMayBeOpen) {
   rlimit before{};
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
