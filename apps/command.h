@@ -131,6 +131,8 @@ struct TypedSetting {
 };
 // The settings of --set.
 std::vector<TypedSetting> typed_settings(const std::vector<std::string>& assignments);
+// UsageError that names both, if two give one setting different values.
+void check_agreement(const std::vector<TypedSetting>& settings);
 // The configuration of a recipe or file ("": the defaults) with settings applied. UsageError in the user's words for a
 // setting that does not exist or a value that cannot be; an Error that names the file where that is at fault.
 TrainConfig read_train_config(const std::string& recipe, const std::vector<TypedSetting>& settings);

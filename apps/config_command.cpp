@@ -15,7 +15,6 @@ std::string comment_of(const Json& recipe) {
 }
 
 int list_recipes(const CommonFlags& flags) {
-  Json list = Json::array();
   for (const auto& [name, path] : recipes()) {
     const std::string comment = comment_of(Json::parse(read_file(path), path.string()));
     if (flags.json) {
@@ -23,12 +22,11 @@ int list_recipes(const CommonFlags& flags) {
       entry["name"] = name;
       entry["path"] = path.string();
       entry["comment"] = comment;
-      list.push_back(entry);
+      print(entry.dump());
     } else {
       print(fmt::format("{:<16} {}", name, comment));
     }
   }
-  if (flags.json) print(list.dump());
   return 0;
 }
 
@@ -92,14 +90,12 @@ int explain(const std::string& key, bool as_markdown, bool json) {
     print(text);
     return 0;
   }
-  Json list = Json::array();
   for (const FieldInfo& field : found) {
-    list.push_back(
-        Json(Json::Object{{"name", field.name}, {"type", field.type}, {"default", field.value}, {"help", field.help}}));
-    if (!json)
-      print(fmt::format("{} ({}, default {})\n    {}", field.name, field.type, field.value.dump(), field.help));
+    const Json facts(
+        Json::Object{{"name", field.name}, {"type", field.type}, {"default", field.value}, {"help", field.help}});
+    print(json ? facts.dump()
+               : fmt::format("{} ({}, default {})\n    {}", field.name, field.type, field.value.dump(), field.help));
   }
-  if (json) print(list.dump());
   return 0;
 }
 

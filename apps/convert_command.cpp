@@ -2,6 +2,7 @@
 #include <memory>
 
 #include "apps/commands.h"
+#include "apps/convert.h"
 #include "apps/open_model.h"
 #include "apps/options.h"
 #include "loam/base/clock.h"
@@ -13,12 +14,6 @@
 
 namespace loam {
 namespace {
-
-struct Options {
-  std::string from, to, tokenizer, dtype = "f32", family;
-  int64_t shard_bytes = SaveModelOptions().shard_bytes;
-  bool force = false;
-};
 
 // A kind of tokenizer that loam does not read is kept as it is, a damaged file is refused.
 void check_json_file(const Path& path, const std::string& text) {
@@ -53,7 +48,7 @@ std::optional<Tokenizer> read_tokenizer(const Path& directory) {
 }
 
 // Puts the model's tokenizer into `out`: the given one, or the files beside the model.
-void write_tokenizer(const Options& o, Model& model, SaveModelOptions& save, const Path& out) {
+void write_tokenizer(const ConvertOptions& o, Model& model, SaveModelOptions& save, const Path& out) {
   const Path source = resolve_model(o.from);
   if (!o.tokenizer.empty()) {
     const Tokenizer tokenizer = open_tokenizer_for(model, o.from, o.tokenizer);
@@ -79,30 +74,11 @@ int64_t file_bytes(const ParamStore& weights, DType dtype) {
   return bytes;
 }
 
-// A warning for each of the first tensors that hold what is no finite number, and one for the rest.
-class NonFiniteWarnings {
- public:
-  void look_at(const std::string& name, const Tensor& tensor, int threads) {
-    const NonFinite found = count_non_finite(tensor, threads);
-    if (found.nan + found.infinite == 0) return;
-    if (++tensors_ > kShown) return;
-    log_warn("tensor {}: {} of its {} values are NaN, {} infinite", name, found.nan, tensor.numel(), found.infinite);
-  }
-  void finish() const {
-    if (tensors_ > kShown) log_warn("{} tensors more have values that are NaN or infinite", tensors_ - kShown);
-  }
-
- private:
-  static constexpr int64_t kShown = 8;
-  int64_t tensors_ = 0;
-};
-
-int run(const Options& o, const CommonFlags& flags) {
-  if (o.to.ends_with(".gguf")) throw UsageError("--to " + o.to + ": GGUF is not there yet");
-  const Stopwatch watch;
+Json convert_to_directory(const ConvertOptions& o, int threads) {
+  if (o.dtype == "f16") throw UsageError("--dtype f16: of GGUF files only; directories hold f32 or bf16");
   AtomicDirectory out(Path(o.to), o.force,
                       {"*config.json", "model*.safetensors*", "tokenizer.json", "vocab.json", "merges.txt"});
-  const ExecResources exec = make_exec_resources(Device{}, flags.threads);
+  const ExecResources exec = make_exec_resources(Device{}, threads);
   Model model = open_model(exec.context, o.from, DType::f32);
   SaveModelOptions save;
   save.dtype = parse_dtype(o.dtype);
@@ -115,7 +91,7 @@ int run(const Options& o, const CommonFlags& flags) {
     progress.advance(bytes);
   };
   NonFiniteWarnings warnings;
-  save.on_tensor = [&](const std::string& name, const Tensor& t) { warnings.look_at(name, t, flags.threads); };
+  save.on_tensor = [&](const std::string& name, const Tensor& t) { warnings.look_at(name, t, threads); };
   save_model(exec.context, model, out.path(), save);
   progress.finish();
   warnings.finish();
@@ -124,26 +100,45 @@ int run(const Options& o, const CommonFlags& flags) {
   report["family"] = Json::parse(read_file(out.path() / "config.json")).at("model_type");
   report["dtype"] = o.dtype;
   report["parameters"] = model.weights->parameter_count();
-  report["seconds"] = watch.seconds();
   out.commit();
+  return report;
+}
+
+int run(const ConvertOptions& o, const CommonFlags& flags) {
+  const Stopwatch watch;
+  Json report = o.to.ends_with(".gguf") ? convert_to_gguf(o, flags.threads) : convert_to_directory(o, flags.threads);
+  report["seconds"] = watch.seconds();
   if (flags.json || !flags.quiet) print(flags.json ? report.dump() : o.to);
   return 0;
 }
 
 }  // namespace
 
+void NonFiniteWarnings::look_at(const std::string& name, const Tensor& tensor, int threads) {
+  const NonFinite found = count_non_finite(tensor, threads);
+  if (found.nan + found.infinite == 0) return;
+  if (++tensors_ > kShown) return;
+  log_warn("tensor {}: {} of its {} values are NaN, {} infinite", name, found.nan, tensor.numel(), found.infinite);
+}
+void NonFiniteWarnings::finish() const {
+  if (tensors_ > kShown) log_warn("{} tensors more have values that are NaN or infinite", tensors_ - kShown);
+}
+
 void add_convert_command(Command& program) {
-  auto o = std::make_shared<Options>();
-  Command c = program.add_command("convert", "Write a model as a directory in Hugging Face form",
+  auto o = std::make_shared<ConvertOptions>();
+  o->shard_bytes = SaveModelOptions().shard_bytes;
+  Command c = program.add_command("convert", "Write a model in Hugging Face form, or as GGUF for llama.cpp",
                                   "loam convert --from stories260K.bin --tokenizer tok512.bin --to stories260K",
                                   [o](const CommonFlags& flags) { return run(*o, flags); });
   c.add_option("--from", o->from, "MODEL").required();
-  c.add_option("--to", o->to, "new directory").required();
+  c.add_option("--to", o->to, "new directory, or a file in .gguf").required();
   c.add_option("--tokenizer", o->tokenizer, "TOKENIZER (default: the model's)");
-  add_dtype(c, o->dtype, "of matrices in the file");
+  c.add_option("--dtype", o->dtype, "of matrices in the file; f16: GGUF only")
+      .one_of({"f32", "bf16", "f16"})
+      .show_default(o->dtype);
   std::vector<std::string> names;
   for (const Family* family : families()) names.push_back(family->name);
-  c.add_option("--family", o->family, "form to write (default: the one it was read as)").one_of(names);
+  c.add_option("--family", o->family, "form of a directory (default: the one it was read as)").one_of(names);
   add_bytes(c, "--shard-size", o->shard_bytes, "most bytes of tensors in one file: 5GB", 1);
   c.add_flag("--force", o->force, "replace --to");
 }

@@ -192,10 +192,11 @@ Json inspect(const std::string& name) {
   } else {
     if (path.extension() == ".safetensors") return inspect_safetensors(path);
     if (path.extension() == ".bin") return inspect_bin(path);
+    if (path.extension() == ".gguf") return inspect_gguf(path);
     if (path.extension() == ".json") return inspect_tokenizer(load_tokenizer(path));
   }
   fail(ErrorCode::kBadFormat,
-       "{}: not a model, run, checkpoint, data directory, token set, tokenizer, .safetensors or llama2.c .bin file",
+       "{}: not a model, run, checkpoint, data directory, token set, tokenizer, .safetensors, .gguf or llama2.c .bin file",
        name);
 }
 

@@ -141,21 +141,26 @@ Tokenizer open_tokenizer_for(const Model& model, const std::string& model_name, 
 
 void check_tokenizer(const Tokenizer& tokenizer, const std::string& name, const Model& model,
                      const std::string& model_name) {
+  check_tokenizer(tokenizer, name, model.config().vocab_size, model.tokenizer, model_name);
+}
+
+void check_tokenizer(const Tokenizer& tokenizer, const std::string& name, int64_t vocab_size,
+                     const std::string& recorded, const std::string& model_name) {
   const std::string shown = name.empty() ? "beside " + model_name : name;
-  LOAM_CHECK(tokenizer.vocab_size() <= model.config().vocab_size,
+  LOAM_CHECK(tokenizer.vocab_size() <= vocab_size,
              "tokenizer {}: it has ids up to {}, but the model's embedding only {} rows: it is another model's", shown,
-             tokenizer.vocab_size() - 1, model.config().vocab_size);
-  std::string expected = model.tokenizer;
+             tokenizer.vocab_size() - 1, vocab_size);
+  std::string expected = recorded;
   if (expected.empty() && !name.empty()) {
     try {
-      expected = open_tokenizer("", model_name, model.config().vocab_size).fingerprint();
+      expected = open_tokenizer("", model_name, vocab_size).fingerprint();
     } catch (const Error&) {  // there is none, or of a kind that loam does not read
       return;
     }
   }
   if (!expected.empty() && expected != tokenizer.fingerprint())
     log_warn("tokenizer {}: not the one {}; its ids may stand for other text", shown,
-             model.tokenizer.empty() ? "that lies beside the model" : "that the model was trained with");
+             recorded.empty() ? "that lies beside the model" : "that the model was trained with");
 }
 
 }  // namespace loam

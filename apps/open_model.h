@@ -36,5 +36,8 @@ Tokenizer open_tokenizer_for(const Model& model, const std::string& model_name, 
 // warning if it is another one than the model records or, without a record, than the one that lies beside it.
 void check_tokenizer(const Tokenizer& tokenizer, const std::string& name, const Model& model,
                      const std::string& model_name);
+// The same of a model with `vocab_size` rows that records the fingerprint `recorded`, or "".
+void check_tokenizer(const Tokenizer& tokenizer, const std::string& name, int64_t vocab_size,
+                     const std::string& recorded, const std::string& model_name);
 
 }  // namespace loam

@@ -55,6 +55,23 @@ std::vector<TypedSetting> typed_settings(const std::vector<std::string>& assignm
   return settings;
 }
 
+void check_agreement(const std::vector<TypedSetting>& settings) {
+  const auto split = [](const std::string& assignment) {
+    const size_t equals = std::min(assignment.find('='), assignment.size() - 1);
+    const Json value = config_detail::assigned_value(assignment.substr(equals + 1), false);
+    return std::pair(assignment.substr(0, equals), Json(Json::Object{{"value", value}}));
+  };
+  for (size_t i = 0; i < settings.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) {
+      if (settings[i].assignment.empty() || settings[j].assignment.empty()) continue;
+      const auto [name, value] = split(settings[i].assignment);
+      const auto [other_name, other] = split(settings[j].assignment);
+      if (name != other_name || config_diff(other, value).empty()) continue;
+      throw UsageError(fmt::format("{} and {} give {} different values", settings[j].typed, settings[i].typed, name));
+    }
+  }
+}
+
 namespace {
 
 // Whether `text` names the setting, and not just one whose name holds it.
@@ -83,6 +100,7 @@ void read_recipe(TrainConfig& config, const Path& path) {
 }  // namespace
 
 TrainConfig read_train_config(const std::string& recipe, const std::vector<TypedSetting>& settings) {
+  check_agreement(settings);
   TrainConfig config;
   const Path path = recipe.empty() ? Path() : find_recipe(recipe);
   if (!path.empty()) read_recipe(config, path);

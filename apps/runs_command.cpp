@@ -64,7 +64,6 @@ Json describe(const RunInfo& run) {
 int list_runs(std::vector<std::string> directories, const CommonFlags& flags) {
   if (directories.empty()) directories = {"runs"};
   const std::vector<Path> found = find_runs(directories);
-  Json list = Json::array();
   Table table{{"NAME", "ID", "STATUS", "STEP", "LOSS", "BEST VAL", "TOKENS", "TOK/S", "TIME", "PARAMS"}};
   for (const Path& path : found) {
     RunInfo run;
@@ -74,15 +73,14 @@ int list_runs(std::vector<std::string> directories, const CommonFlags& flags) {
       log_warn("{}: left out: {}", printable(path.string()), error.what());
       continue;
     }
-    list.push_back(describe(run));
+    if (flags.json) print(describe(run).dump());
     table.push_back({name_of(run), run.id.empty() ? "-" : printable(run.id), run.status,
                      fmt::format("{}/{}", run.step, run.steps), shown(run.loss), shown(run.best_val_loss),
                      counted(as_double(run.tokens)), counted(run.tokens_per_second), format_duration(run.seconds),
                      counted(as_double(run.parameters))});
   }
-  if (flags.json) {
-    print(list.dump());
-  } else if (found.empty()) {
+  if (flags.json) return 0;
+  if (found.empty()) {
     print("no runs");
   } else {
     print_table(table);

@@ -10,6 +10,7 @@
 #include "loam/data/token_shard.h"
 #include "loam/session/text_session.h"
 #include "loam/text/tokenizer_files.h"
+#include "loam/train/run_origin.h"
 #include "loam/train/run_summary.h"
 #include "loam/train/trainer.h"
 #include "loam/train/wandb.h"
@@ -41,6 +42,11 @@ TrainConfig read_config(const TrainOptions& o, const CommonFlags& flags, const R
   for (const auto& [name, value] : o.shortcuts) {
     if (value) settings.push_back({name + "=" + *value, flag_of(name) + " " + *value});
   }
+  std::vector<TypedSetting> all = settings;
+  if (!o.data.empty()) all.push_back({"data.path=" + o.data, "--data " + o.data});
+  if (flags.seed) all.push_back({fmt::format("seed={}", *flags.seed), fmt::format("--seed {}", *flags.seed)});
+  if (o.overfit) all.push_back({"overfit_one_batch=true", "--overfit-one-batch"});
+  check_agreement(all);
   TrainConfig config = read_start_config(o.config, settings, options);
   if (!o.data.empty()) config.data.path = o.data;
   if (flags.seed) config.seed = *flags.seed;
@@ -128,6 +134,7 @@ int train(const TrainOptions& o, const CommonFlags& flags) {
   const ExecResources resources = make_exec_resources(Device{}, flags.threads);
   const ExecContext& ctx = resources.context;
   RunOptions options = run_options(o, flags);
+  settle_origin(options);
   const TrainConfig config = read_config(o, flags, options);
   if (!o.dry_run && o.out.empty()) throw UsageError("--out is required");
   if (o.force && o.resume == "auto") throw UsageError("--force needs --resume never or a checkpoint");
@@ -147,13 +154,16 @@ int train(const TrainOptions& o, const CommonFlags& flags) {
                                {"tokens_per_second", summary.tokens_per_second},
                                {"seconds", summary.seconds},
                                {"interrupted", summary.interrupted},
-                               {"model", (options.out / "model").string()}};
+                               {"model", summary.has_model ? Json((options.out / "model").string()) : Json()}};
     for (const auto& [set, result] : summary.validations) {
       report["val"][set] = Json::Object{{"loss", result.loss}, {"bits_per_byte", result.bits_per_byte}};
     }
     const Json costs = to_json(summary.cost);
     for (const auto& [key, value] : costs.as_object()) report[key] = value;
     print(report.dump());
+  } else if (!summary.has_model) {
+    log_info(
+        "stopped before the first step: nothing was trained, and there is no model; the same command begins again");
   } else {
     log_info("{} after {} steps, {}; the model is in {}", summary.interrupted ? "stopped" : "done", summary.steps,
              format_duration(summary.seconds), (options.out / "model").string());
@@ -175,8 +185,10 @@ void add_train_command(Command& program) {
   command.add_option("--out", o->out, "directory of the run: checkpoints, metrics, pictures, model");
   command.add_option("--resume", o->resume, "auto (the newest checkpoint in --out), never, or a checkpoint");
   command.add_option("--branch", o->branch,
-                     "begin with the state of another run's checkpoint, and let the rate of wsd decay from there");
-  command.add_option("--init-from", o->init_from, "begin with the weights and the configuration of a MODEL directory");
+                     "begin with the state of another run's checkpoint (of a run: the newest), and let the rate of "
+                     "wsd decay from there");
+  command.add_option("--init-from", o->init_from,
+                     "begin with the weights and the configuration of a MODEL directory (or of a run's)");
   for (auto& [setting, value] : o->shortcuts) {
     command.add_option(flag_of(setting), value, "short for --set " + setting + "=...");
   }

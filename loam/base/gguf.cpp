@@ -24,13 +24,50 @@ constexpr std::array<uint64_t, kTypes> kLeastBytes = {1, 1, 2, 2, 4, 4, 4, 1, 8,
 
 struct BlockType {
   int64_t elements = 0, bytes = 0;  // of a block; none for a number that no type has
+  std::string_view name = {};
 };
 // By ggml's number.
 constexpr BlockType kBlockTypes[] = {
-    {1, 4},    {1, 2},     {32, 18},   {32, 20},   {},         {},         {32, 22},  {32, 24},  {32, 34},  {32, 36},
-    {256, 84}, {256, 110}, {256, 144}, {256, 176}, {256, 210}, {256, 292}, {256, 66}, {256, 74}, {256, 98}, {256, 50},
-    {32, 18},  {256, 110}, {256, 82},  {256, 136}, {1, 1},     {1, 2},     {1, 4},    {1, 8},    {1, 8},    {256, 56},
-    {1, 2},    {},         {},         {},         {256, 54},  {256, 66},  {},        {},        {},        {32, 17},
+    {1, 4, "F32"},
+    {1, 2, "F16"},
+    {32, 18, "Q4_0"},
+    {32, 20, "Q4_1"},
+    {},
+    {},
+    {32, 22, "Q5_0"},
+    {32, 24, "Q5_1"},
+    {32, 34, "Q8_0"},
+    {32, 36, "Q8_1"},
+    {256, 84, "Q2_K"},
+    {256, 110, "Q3_K"},
+    {256, 144, "Q4_K"},
+    {256, 176, "Q5_K"},
+    {256, 210, "Q6_K"},
+    {256, 292, "Q8_K"},
+    {256, 66, "IQ2_XXS"},
+    {256, 74, "IQ2_XS"},
+    {256, 98, "IQ3_XXS"},
+    {256, 50, "IQ1_S"},
+    {32, 18, "IQ4_NL"},
+    {256, 110, "IQ3_S"},
+    {256, 82, "IQ2_S"},
+    {256, 136, "IQ4_XS"},
+    {1, 1, "I8"},
+    {1, 2, "I16"},
+    {1, 4, "I32"},
+    {1, 8, "I64"},
+    {1, 8, "F64"},
+    {256, 56, "IQ1_M"},
+    {1, 2, "BF16"},
+    {},
+    {},
+    {},
+    {256, 54, "TQ1_0"},
+    {256, 66, "TQ2_0"},
+    {},
+    {},
+    {},
+    {32, 17, "MXFP4"},
 };
 
 // Reads from the front, every length checked first.
@@ -194,6 +231,10 @@ void place_tensors(const Reader& reader, int64_t alignment, std::vector<GgufTens
 }
 
 }  // namespace
+
+std::string_view gguf_type_name(uint32_t type) {
+  return type < std::size(kBlockTypes) ? kBlockTypes[type].name : std::string_view();
+}
 
 Gguf Gguf::open(const Path& path) {
   const MappedFile file(path);

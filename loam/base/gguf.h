@@ -15,12 +15,17 @@
 
 namespace loam {
 
+// ggml's numbers of the element types that loam writes.
+inline constexpr uint32_t kGgufF32 = 0, kGgufF16 = 1, kGgufBf16 = 30;
+// "F32", "Q4_K", ...; "" for a number that no type has.
+std::string_view gguf_type_name(uint32_t type);
+
 struct GgufTensor {
   std::string name;
   std::vector<int64_t> dims;  // the innermost first
-  uint32_t type = 0;          // ggml's number of the element type: 0 is F32, 1 F16, 8 Q8_0, 30 BF16, ...
-  int64_t offset = 0;         // in bytes, from the beginning of the file
-  int64_t bytes = 0;          // the tensor lies wholly inside the file
+  uint32_t type = kGgufF32;
+  int64_t offset = 0;  // in bytes, from the beginning of the file
+  int64_t bytes = 0;   // the tensor lies wholly inside the file
 
   bool operator==(const GgufTensor&) const = default;
 };

@@ -87,6 +87,7 @@ constexpr NumberRange kOptimizerRanges[] = {
     {"weight_decay_vectors", 0, FLT_MAX},
     {"clip_norm", 0, FLT_MAX},
     {"decay_steps", 0, kMaxCount},
+    {"decay_until", 0, kMaxCount},
     {"momentum", 0, 0.9999999},
     {"dampening", 0, 1},
     {"alpha", 0, 0.9999999},
@@ -94,7 +95,11 @@ constexpr NumberRange kOptimizerRanges[] = {
     {"muon_momentum", 0, 0.9999999},
     {"muon_steps", 1, 100},
 };
-constexpr NumberRange kGroupRanges[] = {{"lr_scale", 0, FLT_MAX}, {"weight_decay", 0, FLT_MAX}};
+constexpr NumberRange kGroupRanges[] = {{"lr_scale", 0, FLT_MAX},
+                                        {"weight_decay", 0, FLT_MAX},
+                                        {"beta1", 0, 0.9999999},
+                                        {"beta2", 0, 0.9999999},
+                                        {"eps", 1e-37, FLT_MAX}};
 constexpr NumberRange kSpikeRanges[] = {
     {"window", 8, 1 << 16}, {"threshold", 0, 1e6, true}, {"max_rewinds", 0, 1 << 16}};
 constexpr NumberRange kPriceRanges[] = {{"watts", 0, 1e9}, {"per_kwh", 0, 1e9}, {"per_hour", 0, 1e9}};
@@ -158,40 +163,96 @@ void check_data(const DataConfig& c) {
   }
 }
 
-void check_optimizer(const OptimizerConfig& c) {
-  check_ranges(c, "optimizer", kOptimizerRanges);
-  for (size_t i = 0; i < c.groups.size(); ++i) {
-    const std::string name = fmt::format("optimizer.groups[{}]", i);
-    check_ranges(c.groups[i], name, kGroupRanges);
-    LOAM_CHECK(!c.groups[i].match.empty(), "{}.match is empty", name);
-  }
-  const bool has_adamw = c.kind == OptimizerKind::adamw || c.kind == OptimizerKind::muon;
-  LOAM_CHECK(c.form == AdamwForm::torch || has_adamw, "optimizer.form course is a form of adamw, not of another kind");
-  if (c.kind != OptimizerKind::sgd || !c.nesterov) return;
-  LOAM_CHECK(c.momentum > 0 && c.dampening == 0, "optimizer.nesterov needs optimizer.momentum and no dampening");
-}
-
 bool is_one_of(OptimizerKind kind, std::initializer_list<OptimizerKind> kinds) {
   return std::find(kinds.begin(), kinds.end(), kind) != kinds.end();
 }
+bool has_moments(OptimizerKind kind) {
+  return is_one_of(kind, {OptimizerKind::adamw, OptimizerKind::adam, OptimizerKind::muon});
+}
+bool decays_alone(OptimizerKind kind) {
+  return is_one_of(kind, {OptimizerKind::adamw, OptimizerKind::lion, OptimizerKind::muon});
+}
+// Whether it has a use for betas, and for eps.
+bool has_betas(OptimizerKind kind) { return has_moments(kind) || kind == OptimizerKind::lion; }
+bool has_eps(OptimizerKind kind) {
+  return has_moments(kind) || is_one_of(kind, {OptimizerKind::adagrad, OptimizerKind::rmsprop});
+}
 
-std::string kind_name(const OptimizerConfig& c) { return config_detail::to_json(c.kind).as_string(); }
+std::string name_of(OptimizerKind kind) { return config_detail::to_json(kind).as_string(); }
+std::string group_name(size_t i) { return fmt::format("optimizer.groups[{}]", i); }
 
-// Settings that kind and schedule have no use for.
+// The optimizer's, then those of its groups.
+std::vector<OptimizerKind> kinds_of(const OptimizerConfig& c) {
+  std::vector<OptimizerKind> kinds{c.kind};
+  for (const OptimizerGroupConfig& group : c.groups) kinds.push_back(group.kind.value_or(c.kind));
+  return kinds;
+}
+template <class Condition>
+bool any_kind(const OptimizerConfig& c, const Condition& condition) {
+  const std::vector<OptimizerKind> kinds = kinds_of(c);
+  return std::any_of(kinds.begin(), kinds.end(), condition);
+}
+bool uses(const OptimizerConfig& c, std::initializer_list<OptimizerKind> list) {
+  return any_kind(c, [&](OptimizerKind kind) { return is_one_of(kind, list); });
+}
+
+bool has_horizon(const OptimizerConfig& c) {
+  return c.schedule == ScheduleKind::cosine || c.schedule == ScheduleKind::linear;
+}
+
+void check_optimizer(const OptimizerConfig& c) {
+  using enum OptimizerKind;
+  check_ranges(c, "optimizer", kOptimizerRanges);
+  for (size_t i = 0; i < c.groups.size(); ++i) {
+    check_ranges(c.groups[i], group_name(i), kGroupRanges);
+    LOAM_CHECK(!c.groups[i].match.empty(), "{}.match is empty", group_name(i));
+  }
+  LOAM_CHECK(c.form == AdamwForm::torch || uses(c, {adamw, muon}),
+             "optimizer.form course is a form of adamw, not of another kind");
+  LOAM_CHECK(!uses(c, {sgd}) || !c.nesterov || (c.momentum > 0 && c.dampening == 0),
+             "optimizer.nesterov needs optimizer.momentum and no dampening");
+  LOAM_CHECK(!has_horizon(c) || c.decay_until == 0 || c.decay_until > c.warmup_steps,
+             "optimizer.decay_until ({}) is not beyond optimizer.warmup_steps ({})", c.decay_until, c.warmup_steps);
+}
+
+// Maximal update parametrisation scales the rates of these.
+void check_width_scaling(const OptimizerConfig& c) {
+  const std::vector<OptimizerKind> kinds = kinds_of(c);
+  for (size_t i = 0; i < kinds.size(); ++i) {
+    LOAM_CHECK(has_betas(kinds[i]),
+               "model.mup_base_dim makes rates that adamw, adam, lion and muon need, not {}.kind {}",
+               i == 0 ? "optimizer" : group_name(i - 1), name_of(kinds[i]));
+  }
+}
+
+// Sets what is usual where nothing is set. A group without a kind of its own keeps what the optimizer has.
+void derive_optimizer(OptimizerConfig& c) {
+  const RuleSettings rule = rule_settings(c);
+  c.beta2 = rule.beta2, c.eps = rule.eps;
+  for (OptimizerGroupConfig& group : c.groups) {
+    if (!group.kind) continue;
+    const RuleSettings own = rule_settings(c, group);
+    if (has_betas(own.kind)) group.beta1 = own.beta1, group.beta2 = own.beta2;
+    if (has_eps(own.kind)) group.eps = own.eps;
+  }
+}
+
+// Settings that kinds and schedule have no use for.
 std::vector<std::string> unused_settings(const OptimizerConfig& c) {
   using enum OptimizerKind;
   std::vector<std::string> names;
   const auto add = [&](bool used, std::initializer_list<const char*> list) {
     if (!used) names.insert(names.end(), list.begin(), list.end());
   };
-  add(is_one_of(c.kind, {adamw, adam, muon, lion}), {"beta1", "beta2"});
-  add(is_one_of(c.kind, {adamw, adam, muon, adagrad, rmsprop}), {"eps"});
-  add(is_one_of(c.kind, {sgd, rmsprop}), {"momentum"});
-  add(c.kind == sgd && c.momentum > 0, {"dampening"});
-  add(c.kind == sgd, {"nesterov"});
-  add(c.kind == rmsprop, {"alpha"});
-  add(c.kind == muon, {"muon_lr", "muon_momentum", "muon_nesterov", "muon_steps", "muon_scale"});
+  add(has_betas(c.kind), {"beta1", "beta2"});
+  add(has_eps(c.kind), {"eps"});
+  add(uses(c, {sgd, rmsprop}), {"momentum"});
+  add(uses(c, {sgd}) && c.momentum > 0, {"dampening"});
+  add(uses(c, {sgd}), {"nesterov"});
+  add(uses(c, {rmsprop}), {"alpha"});
+  add(uses(c, {muon}), {"muon_lr", "muon_momentum", "muon_nesterov", "muon_steps", "muon_scale"});
   add(c.schedule == ScheduleKind::wsd, {"decay_fraction", "decay_steps", "decay_shape"});
+  add(has_horizon(c), {"decay_until"});
   add(c.schedule != ScheduleKind::constant, {"min_lr_ratio"});
   return names;
 }
@@ -200,15 +261,49 @@ std::vector<std::string> unused_settings(const OptimizerConfig& c) {
 std::string idle_settings(const OptimizerConfig& c) {
   OptimizerConfig usual;
   usual.kind = c.kind;
-  usual.beta2 = beta2_of(usual), usual.eps = eps_of(usual);
+  derive_optimizer(usual);
   const Json set = config_to_json(c), untouched = config_to_json(usual);
   std::string list;
   for (const std::string& name : unused_settings(c)) {
     if (set.at(name) != untouched.at(name)) list += (list.empty() ? "optimizer." : ", optimizer.") + name;
   }
   if (list.empty()) return "";
-  return fmt::format("without effect under optimizer.kind {} and optimizer.schedule {}: {}", kind_name(c),
+  return fmt::format("without effect under optimizer.kind {} and optimizer.schedule {}: {}", name_of(c.kind),
                      config_detail::to_json(c.schedule).as_string(), list);
+}
+
+// The same of each group.
+void add_idle_settings_of_groups(const OptimizerConfig& c, std::vector<std::string>& warnings) {
+  for (size_t i = 0; i < c.groups.size(); ++i) {
+    const OptimizerGroupConfig& group = c.groups[i];
+    const OptimizerKind kind = group.kind.value_or(c.kind);
+    std::string list;
+    const auto add = [&](bool is_idle, const char* name) {
+      if (is_idle) list += (list.empty() ? "" : ", ") + group_name(i) + "." + name;
+    };
+    add(group.beta1 && !has_betas(kind), "beta1");
+    add(group.beta2 && !has_betas(kind), "beta2");
+    add(group.eps && !has_eps(kind), "eps");
+    if (!list.empty()) warnings.push_back(fmt::format("without effect under kind {}: {}", name_of(kind), list));
+  }
+}
+
+// Decay that is added to the gradient is another thing than decoupled decay, of which 0.1 is usual.
+void add_decay_warnings(const OptimizerConfig& c, std::vector<std::string>& warnings) {
+  const auto add = [&](OptimizerKind kind, double decay, const std::string& name) {
+    if (decays_alone(kind) || decay < 0.05) return;
+    warnings.push_back(
+        fmt::format("{} ({}) is added to the gradient under {}: usual are 0 to 0.001", name, decay, name_of(kind)));
+  };
+  add(c.kind, c.weight_decay, "optimizer.weight_decay");
+  for (size_t i = 0; i < c.groups.size(); ++i) {
+    const OptimizerGroupConfig& group = c.groups[i];
+    const bool is_class = group.match == "embedding" || group.match == "head" || group.match == "matrix";
+    if (group.weight_decay)
+      add(group.kind.value_or(c.kind), *group.weight_decay, group_name(i) + ".weight_decay");
+    else if (group.kind && is_class)
+      add(*group.kind, c.weight_decay, "optimizer.weight_decay in " + group_name(i));
+  }
 }
 
 void add_schedule_warnings(const TrainConfig& c, std::vector<std::string>& warnings) {
@@ -226,12 +321,16 @@ void add_schedule_warnings(const TrainConfig& c, std::vector<std::string>& warni
 
 }  // namespace
 
-double beta2_of(const OptimizerConfig& config) {
-  return config.beta2.value_or(config.kind == OptimizerKind::lion ? 0.99 : 0.95);
-}
+RuleSettings rule_settings(const OptimizerConfig& config) { return rule_settings(config, {}); }
 
-double eps_of(const OptimizerConfig& config) {
-  return config.eps.value_or(config.kind == OptimizerKind::adagrad ? 1e-10 : 1e-8);
+RuleSettings rule_settings(const OptimizerConfig& config, const OptimizerGroupConfig& group) {
+  const OptimizerKind kind = group.kind.value_or(config.kind);
+  RuleSettings rule{kind, OptimizerConfig{}.beta1, kind == OptimizerKind::lion ? 0.99 : 0.95,
+                    kind == OptimizerKind::adagrad ? 1e-10 : 1e-8};
+  if (kind == config.kind || (has_moments(kind) && has_moments(config.kind))) {
+    rule = {kind, config.beta1, config.beta2.value_or(rule.beta2), config.eps.value_or(rule.eps)};
+  }
+  return {kind, group.beta1.value_or(rule.beta1), group.beta2.value_or(rule.beta2), group.eps.value_or(rule.eps)};
 }
 
 const std::string& first_data_path(const DataConfig& data) {
@@ -244,12 +343,8 @@ TrainConfig derive(TrainConfig c) {
              "model.head=scalar: training predicts tokens, which takes a language model's head");
   check_data(c.data);
   check_optimizer(c.optimizer);
-  c.optimizer.beta2 = beta2_of(c.optimizer);
-  c.optimizer.eps = eps_of(c.optimizer);
-  LOAM_CHECK(c.model.mup_base_dim == 0 || is_one_of(c.optimizer.kind, {OptimizerKind::adamw, OptimizerKind::adam,
-                                                                       OptimizerKind::lion, OptimizerKind::muon}),
-             "model.mup_base_dim makes rates that adamw, adam, lion and muon need, not optimizer.kind {}",
-             kind_name(c.optimizer));
+  derive_optimizer(c.optimizer);
+  if (c.model.mup_base_dim > 0) check_width_scaling(c.optimizer);
   check_ranges(c.spikes, "spikes", kSpikeRanges);
   check_ranges(c.price, "price", kPriceRanges);
   LOAM_CHECK(!(c.overfit_one_batch && c.spikes.action == SpikeAction::rewind),
@@ -270,12 +365,8 @@ std::vector<std::string> config_warnings(const TrainConfig& c) {
   std::vector<std::string> warnings;
   add_schedule_warnings(c, warnings);
   if (const std::string idle = idle_settings(c.optimizer); !idle.empty()) warnings.push_back(idle);
-  const bool decoupled = is_one_of(c.optimizer.kind, {OptimizerKind::adamw, OptimizerKind::lion, OptimizerKind::muon});
-  if (!decoupled && c.optimizer.weight_decay >= 0.05) {
-    warnings.push_back(
-        fmt::format("optimizer.weight_decay ({}) is added to the gradient under {}: usual are 0 to 0.001",
-                    c.optimizer.weight_decay, kind_name(c.optimizer)));
-  }
+  add_idle_settings_of_groups(c.optimizer, warnings);
+  add_decay_warnings(c.optimizer, warnings);
   return warnings;
 }
 

@@ -99,6 +99,8 @@ struct OptimizerGroupConfig {
   std::string match;  // embedding | head | matrix | vector, or a pattern of names: "layers.*.attention.*"
   double lr_scale = 1;
   std::optional<double> weight_decay;  // not set: that of the kind of parameter
+  std::optional<OptimizerKind> kind;   // not set: the optimizer's
+  std::optional<double> beta1, beta2, eps;
 };
 template <class Config, class Visitor>
 requires FieldsOf<Config, OptimizerGroupConfig>
@@ -106,6 +108,10 @@ void visit_fields(Config& c, Visitor&& visit) {
   visit("match", c.match, "embedding, head, matrix or vector, or a pattern of names with * and ?");
   visit("lr_scale", c.lr_scale, "times the learning rate");
   visit("weight_decay", c.weight_decay, "instead of weight_decay or weight_decay_vectors");
+  visit("kind", c.kind, "another rule, with what is usual for it; null: the optimizer's");
+  visit("beta1", c.beta1, "instead of the optimizer's, as the next two");
+  visit("beta2", c.beta2, "decay of the second moment; lion: of its only one");
+  visit("eps", c.eps, "added to the root of the second moment");
 }
 
 struct OptimizerConfig {
@@ -116,6 +122,7 @@ struct OptimizerConfig {
   ScheduleKind schedule = ScheduleKind::cosine;
   double decay_fraction = 0.2;  // wsd: share of the steps that decays
   int64_t decay_steps = 0;      // wsd: how many; 0: decay_fraction of them
+  int64_t decay_until = 0;      // cosine, linear: the step that is at the minimum; 0: the end of the run
   DecayShape decay_shape = DecayShape::linear;
   double beta1 = 0.9;
   std::optional<double> beta2, eps;  // not set: what is usual for the kind
@@ -143,6 +150,8 @@ void visit_fields(Config& c, Visitor&& visit) {
   visit("schedule", c.schedule, "shape of the learning rate after warm-up");
   visit("decay_fraction", c.decay_fraction, "wsd: share of all steps in which the rate decays at the end");
   visit("decay_steps", c.decay_steps, "wsd: steps in which the rate decays at the end; 0: decay_fraction of all");
+  visit("decay_until", c.decay_until,
+        "cosine, linear: step from which on the rate is at its minimum, nanoGPT's lr_decay_iters; 0: the run's end");
   visit("decay_shape", c.decay_shape, "wsd: linear, sqrt (1 - sqrt of the share of the decay that is over) or cosine");
   visit("beta1", c.beta1, "adamw, adam, lion: decay of the first moment");
   visit("beta2", c.beta2, "adamw, adam: decay of the second moment; lion: of its only one; null: 0.95, lion: 0.99");
@@ -166,8 +175,17 @@ void visit_fields(Config& c, Visitor&& visit) {
         "columns)), for rates near 0.02");
   visit("groups", c.groups, "other settings for some parameters; of the entries that match one the last counts");
 }
-double beta2_of(const OptimizerConfig& config);
-double eps_of(const OptimizerConfig& config);
+
+// The rule that some parameters are trained by, with nothing left open. Its other settings are the optimizer's.
+struct RuleSettings {
+  OptimizerKind kind;
+  double beta1, beta2, eps;
+  bool operator==(const RuleSettings&) const = default;
+};
+// That of the optimizer, or of one of its groups. What neither sets is usual for the kind; a group of another kind has
+// nothing of the optimizer's, but that adamw, adam and muon share betas and eps.
+RuleSettings rule_settings(const OptimizerConfig& config);
+RuleSettings rule_settings(const OptimizerConfig& config, const OptimizerGroupConfig& group);
 
 struct SpikeConfig {
   SpikeAction action = SpikeAction::warn;

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <map>
 
 #include "loam/base/error.h"
 #include "loam/base/interrupt.h"
+#include "loam/base/log.h"
 #include "loam/base/progress.h"
 #include "loam/text/tokenizer_model.h"
 
@@ -80,18 +82,40 @@ class Splitter {
   bool begun_ = false, token_is_first_ = false, is_piece_ = false;
 };
 
+// What a file was taken for, as a user would say it.
+std::string kind_of(const TokenFileLayout& layout) {
+  const bool is_signed = layout.is_signed || layout.token_bytes == 8;
+  return fmt::format("{}, {}{}",
+                     layout.goes_on      ? "llm.c"
+                     : layout.offset > 0 ? "npy"
+                                         : "flat",
+                     is_signed ? "int" : "uint", 8 * layout.token_bytes);
+}
+
 class Importer {
  public:
   Importer(const Tokenizer* tokenizer, const TokenSetInfo& info, const ImportOptions& options, SplitWriter& writer)
       : text_bytes_(tokenizer), info_(info), options_(options), writer_(writer) {}
 
   void run() {
+    struct Kind {
+      std::string first_file;
+      int64_t files = 0, tokens = 0;
+    };
+    std::map<std::string, Kind> kinds;
     int64_t bytes = 0;
     for (const auto* paths : {&options_.inputs, &options_.val_inputs}) {
       for (const Path& path : *paths) {
         const TokenFile file = open(path);
         bytes += file.layout().tokens * file.layout().token_bytes;
+        Kind& kind = kinds[kind_of(file.layout())];
+        if (kind.files++ == 0) kind.first_file = file.name();
+        kind.tokens += file.layout().tokens;
       }
+    }
+    for (const auto& [name, kind] : kinds) {
+      const std::string files = kind.files == 1 ? kind.first_file : fmt::format("{} files", kind.files);
+      log_info("{}: {}, {} tokens", files, name, kind.tokens);
     }
     Progress progress("importing", bytes, "bytes");
     read(options_.inputs, progress,

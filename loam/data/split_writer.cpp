@@ -1,5 +1,7 @@
 #include "loam/data/split_writer.h"
 
+#include <utility>
+
 #include "loam/base/error.h"
 #include "loam/base/hash.h"
 #include "loam/base/interrupt.h"
@@ -36,10 +38,14 @@ WrittenTokenizer::WrittenTokenizer(const Tokenizer& given)
 }
 
 void SplitWriter::add(Part part, std::span<const int32_t> document, int64_t text_bytes, uint64_t hash) {
-  if (hash < lowest_hash_ || count(part) + count(other(part)) == 0) {
+  if (hash < lowest_hash_) {
     lowest_hash_ = hash;
-    lowest_document_ = count(part);
-    lowest_bytes_ = text_bytes;
+    lowest_documents_.clear();
+    lowest_bytes_.clear();
+  }
+  if (hash == lowest_hash_) {
+    lowest_documents_.push_back(count(part));
+    lowest_bytes_.push_back(text_bytes);
   }
   writer(part).add(document, text_bytes);
   ++count(part);
@@ -67,18 +73,23 @@ SplitWriter::Result SplitWriter::move_lowest(Part from) {
   const Path aside = directory_ / ".all";
   std::filesystem::rename(path(from), aside);
   writers_[index(from)].reset();
+  const bool all_equal = std::ssize(lowest_documents_) == all.documents;
+  const size_t moved = all_equal ? 1 : lowest_documents_.size();
+  int64_t bytes_left = all.text_bytes;
+  for (size_t i = 0; i < moved; ++i) bytes_left -= lowest_bytes_[i];
   {
     const TokenSet set(aside);
     std::vector<int32_t> ids;
+    size_t next = 0;  // of those that move
     for (int64_t document = 0; document < all.documents; ++document) {
       check_interrupt();
       const int64_t begin = set.document_begin(document);
       ids.resize(static_cast<size_t>(set.document_begin(document + 1) - begin));
       set.read(begin, ids);
-      const bool moves = document == lowest_document_;
+      const bool moves = next < moved && document == lowest_documents_[next];
       // Bytes are kept only as a sum: the first document left behind carries those of all.
-      const bool carries = document == (lowest_document_ == 0 ? 1 : 0);
-      writer(moves ? other(from) : from).add(ids, moves ? lowest_bytes_ : carries ? all.text_bytes - lowest_bytes_ : 0);
+      writer(moves ? other(from) : from).add(ids, moves ? lowest_bytes_[next] : std::exchange(bytes_left, 0));
+      if (moves) ++next;
     }
   }
   std::filesystem::remove_all(aside);

@@ -34,7 +34,7 @@ struct WrittenTokenizer {
 };
 
 // With `split` neither part stays empty where there are two documents: if all went to one, that of the lowest hash
-// moves.
+// moves, with all that are equal to it unless all are.
 class SplitWriter {
  public:
   SplitWriter(Path directory, TokenSetInfo info, bool split)
@@ -62,7 +62,7 @@ class SplitWriter {
   std::optional<TokenSetWriter> writers_[2];
   int64_t counts_[2] = {};
   uint64_t lowest_hash_ = std::numeric_limits<uint64_t>::max();
-  int64_t lowest_document_ = 0, lowest_bytes_ = 0;  // that document's place in its part
+  std::vector<int64_t> lowest_documents_, lowest_bytes_;  // with that hash: places in their part, bytes of text
 };
 
 }  // namespace loam

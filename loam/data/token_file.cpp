@@ -142,6 +142,7 @@ TokenFileLayout npy_layout(std::string_view front, int64_t file_bytes, const std
   const std::string_view type = header.type();
   layout.token_bytes = type == "<u2" ? 2 : type == "<u4" || type == "<i4" ? 4 : type == "<i8" ? 8 : 0;
   check(layout.token_bytes > 0, fmt::format("a .npy of type '{}'; ids are '<u2', '<u4', '<i4' or '<i8'", type));
+  layout.is_signed = type[1] == 'i';
   check(header.shape().size() == 1, fmt::format("a .npy of {} axes; ids are one row", header.shape().size()));
   layout.tokens = header.shape()[0];
   check_size(layout, file_bytes, name);
@@ -249,10 +250,12 @@ int64_t TokenFile::read(std::span<int32_t> out) {
   }
   const std::string_view bytes(buffer_.data(), buffer_.size());
   for (size_t i = 0; i < count; ++i, ++next_) {
-    const int64_t id = token_bytes == 2   ? int64_t{at<uint16_t>(bytes, 2 * i)}
-                       : token_bytes == 4 ? int64_t{at<uint32_t>(bytes, 4 * i)}
-                                          : at<int64_t>(bytes, 8 * i);
-    if (id < 0 || id >= vocab_size_) {
+    const int64_t id = token_bytes == 2    ? int64_t{at<uint16_t>(bytes, 2 * i)}
+                       : token_bytes == 8  ? at<int64_t>(bytes, 8 * i)
+                       : layout_.is_signed ? int64_t{at<int32_t>(bytes, 4 * i)}
+                                           : int64_t{at<uint32_t>(bytes, 4 * i)};
+    if (id < 0) fail(ErrorCode::kBadFormat, "{}: the id at {} is negative: {}", name_, next_, id);
+    if (id >= vocab_size_) {
       fail(ErrorCode::kBadFormat, "{}: the id at {} is {}, outside the vocabulary of {}", name_, next_, id,
            vocab_size_);
     }

@@ -24,7 +24,8 @@ enum class TokenFileFormat { automatic, bin_u16, bin_u32, npy, llmc };
 // Where the ids lie, and how many bytes each has: 2, 4 or 8.
 struct TokenFileLayout {
   int64_t offset = 0, tokens = 0, token_bytes = 2;
-  bool goes_on = false;  // a part of several: its last document may go on in the next file
+  bool goes_on = false;    // a part of several: its last document may go on in the next file
+  bool is_signed = false;  // of 4 bytes; those of 8 always are
   bool operator==(const TokenFileLayout&) const = default;
 };
 

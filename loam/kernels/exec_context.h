@@ -25,14 +25,12 @@ enum class Numerics { fast, deterministic, exact };
 // Every number that changes from step to step and that a kernel reads, in device memory, so that a captured step stays
 // right when it is replayed.
 struct StepState {
-  float learning_rate = 0;     // of the schedule; groups scale it
-  float beta1_correction = 1;  // 1 - beta1^t
-  float beta2_correction = 1;  // 1 - beta2^t
-  float gradient_scale = 1;    // clipping, and the inverse of a loss scale
-  int64_t first_sample = 0;    // global sample of the batch's first row
-  float loss_factor = 1;       // of the gradient of the loss: 1 / (targets of the step)
-  int32_t first_update = 0;    // not 0: the optimizer has changed nothing yet
-  int32_t skip = 0;            // not 0: the step is bad (non-finite gradients); the optimizer changes nothing
+  float learning_rate = 0;   // of the schedule; groups scale it
+  float gradient_scale = 1;  // clipping, and the inverse of a loss scale
+  int64_t updates = 0;       // that the optimizer has made before this step: Adam's t - 1
+  int64_t first_sample = 0;  // global sample of the batch's first row
+  float loss_factor = 1;     // of the gradient of the loss: 1 / (targets of the step)
+  int32_t skip = 0;          // not 0: the step is bad (non-finite gradients); the optimizer changes nothing
 };
 
 struct ExecContext {

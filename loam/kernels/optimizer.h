@@ -22,9 +22,9 @@ struct ClipArgs {
 
 // What every rule updates: a run of n parameters. In the formulas below g = gradient * step.gradient_scale, w the
 // master, lr = step.learning_rate * lr_scale and decay = weight_decay. Scalars of the step come from ctx.step;
-// step.skip
-// != 0 changes nothing. Shares near 1 are double, so that 1 - share has all its digits. `weight` is rewritten from the
-// master by rounding to nearest even. An element depends on no other one: the same bits for any number of threads.
+// step.skip != 0 changes nothing. Shares near 1 are double, so that 1 - share has all its digits. `weight` is rewritten
+// from the master by rounding to nearest even. An element depends on no other one: the same bits for any number of
+// threads.
 struct UpdateArgs {
   View master;    // [n], f32: the parameter itself
   View weight;    // [n], bf16 copy used by the model; absent when the model computes with the master
@@ -32,8 +32,8 @@ struct UpdateArgs {
   float lr_scale = 1, weight_decay = 0;
 };
 
-// m = beta1 m + (1 - beta1) g,  v = beta2 v + (1 - beta2) g^2;  c1 = 1 - beta1^t and c2 = 1 - beta2^t are those of
-// ctx.step.
+// m = beta1 m + (1 - beta1) g,  v = beta2 v + (1 - beta2) g^2;  c1 = 1 - beta1^t and c2 = 1 - beta2^t with
+// t = step.updates + 1, in double: near 1 a float has lost their digits.
 //   decoupled  AdamW, Loshchilov and Hutter 2019, in torch's form:
 //              w = w - lr decay w - lr (m / c1) / (sqrt(v / c2) + eps)
 //   l2         Adam, Kingma and Ba 2015: g += decay w first, then the same without the decay
@@ -48,7 +48,7 @@ struct AdamwArgs : UpdateArgs {
 };
 
 // torch.optim.SGD: g += decay w; with `momentum` buffer = momentum buffer + (1 - dampening) g, the first one g itself
-// (step.first_update); w = w - lr buffer, with Nesterov w - lr (g + momentum buffer). Without a buffer w - lr g.
+// (step.updates = 0); w = w - lr buffer, with Nesterov w - lr (g + momentum buffer). Without a buffer w - lr g.
 struct SgdArgs : UpdateArgs {
   View buffer;  // [n], f32; absent without momentum
   float momentum = 0;

@@ -6,83 +6,11 @@
 #include "loam/model/config_file.h"
 #include "loam/model/families/family.h"
 #include "loam/model/file_tensors.h"
+#include "loam/model/tensor_places.h"
 #include "loam/model/weight_copy.h"
 
 namespace loam {
 namespace {
-
-constexpr const char* kTokenizerKey = "loam.tokenizer";  // of the weights' metadata
-
-// Where one tensor of a file belongs: rows [begin, begin + rows) of a parameter.
-struct Place {
-  std::string file_name;
-  int32_t param;
-  int64_t begin, rows;
-  Shape shape;  // of those rows
-  bool transposed;
-  RowOrder order;
-  Shape file_shape() const { return transposed ? Shape{shape[1], shape[0]} : shape; }
-};
-
-Place place_of(const TensorRule& rule, ParamStore& store) {
-  const ParamRef param = store.find(rule.param);
-  const ParamSpec& spec = store.spec(param.index);
-  Place place{rule.file_name, param.index, 0, spec.shape[0], spec.shape, rule.transposed, rule.order};
-  if (rule.slice.empty()) return place;
-  const auto slice =
-      std::find_if(spec.slices.begin(), spec.slices.end(), [&](const RowSlice& s) { return s.name == rule.slice; });
-  if (slice == spec.slices.end()) {
-    fail(ErrorCode::kInternal, "parameter {} has no slice {}", spec.name, rule.slice);
-  }
-  place.begin = slice->begin;
-  place.rows = place.shape[0] = slice->rows;
-  return place;
-}
-
-// The place d of an element of a head among its rotated ones, in the order (k, k + R/2), as its place among neighbours
-// (2k, 2k + 1).
-int64_t neighbour(int64_t d, int64_t rotated) {
-  if (d >= rotated) return d;
-  return d < rotated / 2 ? 2 * d : 2 * (d - rotated / 2) + 1;
-}
-
-// Which of the parameter's rows stands at each row of the file; empty: its own order. Of the heads only those of q and
-// k are rotated.
-std::vector<int64_t> file_order(const Place& place, const ModelConfig& config) {
-  const bool reorders = config.rope_pairs == RopePairs::interleaved;
-  if (place.order == RowOrder::plain || (place.order == RowOrder::rotary && !reorders)) return {};
-  const int64_t D = config.head_dim, H = config.heads, rotated_heads = H + config.kv_heads;
-  std::vector<int64_t> order(static_cast<size_t>(place.rows));
-  for (int64_t row = 0; row < place.rows; ++row) {
-    // In the file: head, and the place in it; for RowOrder::heads each head has its q, k and v.
-    const bool by_head = place.order == RowOrder::heads;
-    const int64_t head = by_head ? row / D % 3 * H + row / (3 * D) : row / D, d = row % D;
-    const bool rotates = reorders && head < rotated_heads;
-    order[static_cast<size_t>(row)] = head * D + (rotates ? neighbour(d, config.rope_dim) : d);
-  }
-  return order;
-}
-
-std::vector<int64_t> inverse(const std::vector<int64_t>& order) {
-  std::vector<int64_t> at(order.size());
-  for (size_t i = 0; i < order.size(); ++i) at[static_cast<size_t>(order[i])] = static_cast<int64_t>(i);
-  return at;
-}
-
-// All tensors of a model's file, layer after layer.
-std::vector<Place> places_of(const Family& family, const ModelConfig& config, ParamStore& store) {
-  std::vector<Place> places;
-  for (const TensorRule& rule : rules_of_layers(family, config)) places.push_back(place_of(rule, store));
-  return places;
-}
-
-// The name of the embedding's table in the file.
-std::string embedding_name(const std::vector<Place>& places, ParamStore& store) {
-  const int32_t embedding = store.find("embedding").index;
-  const auto place = std::find_if(places.begin(), places.end(), [&](const Place& p) { return p.param == embedding; });
-  if (place == places.end()) fail(ErrorCode::kInternal, "a family without an embedding");
-  return place->file_name;
-}
 
 Model declared_model(const ModelConfig& config) {
   Model model;
@@ -114,10 +42,7 @@ Model load_model(const ExecContext& ctx, const Path& directory, DType compute_dt
   model.tokenizer = file.metadata(kTokenizerKey);
   const std::vector<Place> places = places_of(*read.family, read.config, *model.weights);
   // The file vouches for the sizes of the configuration before memory is taken for them.
-  std::vector<std::pair<std::string, Shape>> expected;
-  for (const Place& place : places) expected.emplace_back(place.file_name, place.file_shape());
-  file.check(expected, read.config.tied_embeddings);
-  if (read.config.tied_embeddings) file.check_tied_head(embedding_name(places, *model.weights));
+  check_places(file, places, read.config, *model.weights);
 
   allocate(ctx, model, compute_dtype, with_gradients);
   for (const Place& place : places) {

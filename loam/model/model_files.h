@@ -16,6 +16,8 @@
 
 namespace loam {
 
+inline constexpr const char* kTokenizerKey = "loam.tokenizer";  // of the weights' metadata: Model::tokenizer
+
 // Weights and structure together, ready to run.
 struct Model {
   std::string family;

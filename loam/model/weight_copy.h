@@ -10,10 +10,10 @@
 namespace loam {
 
 // to[r, c] = from[row_of[r], c], converted by rounding to nearest even. Both have one shape of one or two axes and any
-// strides; an empty `row_of` keeps the order. from: f32, bf16 or f16; to: f32 or bf16. On the CPU.
+// strides; an empty `row_of` keeps the order. f32, bf16 or f16; what f16 cannot hold is infinite there. On the CPU.
 void copy_weights(const Tensor& from, const Tensor& to, const std::vector<int64_t>& row_of, int threads);
 
-// How many values of a contiguous f32 or bf16 tensor on the CPU are no finite numbers.
+// How many values of a contiguous f32, bf16 or f16 tensor on the CPU are no finite numbers.
 struct NonFinite {
   int64_t nan = 0, infinite = 0;
 };
@@ -21,5 +21,7 @@ NonFinite count_non_finite(const Tensor& tensor, int threads);
 
 // IEEE 754 binary16 to f32, exact.
 float half_to_float(uint16_t bits);
+// Rounds to nearest, ties to even; above the range infinity, NaN stays NaN.
+uint16_t float_to_half(float value);
 
 }  // namespace loam

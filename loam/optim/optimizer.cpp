@@ -34,8 +34,9 @@ void check_group(const OptimGroup& group) {
 
 Optimizer::Optimizer(const ExecContext& ctx, std::vector<OptimGroup> groups, const OptimizerConfig& config)
     : groups_(std::move(groups)), config_(config) {
-  for (const OptimGroup& group : groups_) {
+  for (OptimGroup& group : groups_) {
     check_group(group);
+    if (!group.rule) group.rule = rule_settings(config_);
     GroupState& state = states_.emplace_back(GroupState{rule_for(config_, group), group.weight, {}});
     if (group.weight.dtype() != DType::f32) {
       state.master = ctx.empty(group.weight.shape(), DType::f32, MemoryKind::moments);
@@ -47,13 +48,9 @@ Optimizer::Optimizer(const ExecContext& ctx, std::vector<OptimGroup> groups, con
   }
 }
 
-void Optimizer::prepare_step(StepState& state, double learning_rate, int64_t updates) const {
-  const double t = static_cast<double>(updates) + 1;
+void Optimizer::prepare_step(StepState& state, double learning_rate, int64_t updates) {
   state.learning_rate = static_cast<float>(learning_rate);
-  // In double: 1 - beta^t loses all digits of a float when beta is near 1.
-  state.beta1_correction = static_cast<float>(1 - std::pow(config_.beta1, t));
-  state.beta2_correction = static_cast<float>(1 - std::pow(beta2_of(config_), t));
-  state.first_update = updates == 0;
+  state.updates = updates;
   state.gradient_scale = 1;
   state.skip = 0;
 }

@@ -21,9 +21,8 @@ class Optimizer {
   // One step with the gradients that are there. `ctx.step` must point to this step's StepState (prepare_step, then
   // clipping).
   void step(const ExecContext& ctx);
-  // For the step after `updates` (0, 1, ...) that were not skipped: sets learning rate, bias corrections for t =
-  // updates + 1, first_update, gradient_scale 1 and skip 0.
-  void prepare_step(StepState& state, double learning_rate, int64_t updates) const;
+  // For the step after `updates` (0, 1, ...) that were not skipped, with gradient_scale 1 and skip 0.
+  static void prepare_step(StepState& state, double learning_rate, int64_t updates);
 
   const std::vector<OptimGroup>& groups() const { return groups_; }
   const Tensor& master(size_t group) const { return states_[group].master; }  // [n] f32

@@ -22,19 +22,19 @@ Args args_for(const RuleInput& in) {
   return args;
 }
 
-AdamForm form_of(const OptimizerConfig& config) {
-  if (config.kind == OptimizerKind::adam) return AdamForm::l2;
-  return config.form == AdamwForm::course ? AdamForm::course : AdamForm::decoupled;
+AdamForm form_of(const RuleInput& in) {
+  if (in.group.rule->kind == OptimizerKind::adam) return AdamForm::l2;
+  return in.config.form == AdamwForm::course ? AdamForm::course : AdamForm::decoupled;
 }
 
 void adam(const ExecContext& ctx, const RuleInput& in) {
   auto args = args_for<AdamwArgs>(in);
   args.m = in.kept[0];
   args.v = in.kept[1];
-  args.beta1 = in.config.beta1;
-  args.beta2 = beta2_of(in.config);
-  args.eps = f32(eps_of(in.config));
-  args.form = form_of(in.config);
+  args.beta1 = in.group.rule->beta1;
+  args.beta2 = in.group.rule->beta2;
+  args.eps = f32(in.group.rule->eps);
+  args.form = form_of(in);
   ctx.kernels->adamw(ctx, args);
 }
 
@@ -50,7 +50,7 @@ void sgd(const ExecContext& ctx, const RuleInput& in) {
 void adagrad(const ExecContext& ctx, const RuleInput& in) {
   auto args = args_for<AdagradArgs>(in);
   args.sum = in.kept[0];
-  args.eps = f32(eps_of(in.config));
+  args.eps = f32(in.group.rule->eps);
   ctx.kernels->adagrad(ctx, args);
 }
 
@@ -59,7 +59,7 @@ void rmsprop(const ExecContext& ctx, const RuleInput& in) {
   args.v = in.kept[0];
   if (in.kept.size() > 1) args.buffer = in.kept[1];
   args.alpha = in.config.alpha;
-  args.eps = f32(eps_of(in.config));
+  args.eps = f32(in.group.rule->eps);
   args.momentum = f32(in.config.momentum);
   ctx.kernels->rmsprop(ctx, args);
 }
@@ -67,8 +67,8 @@ void rmsprop(const ExecContext& ctx, const RuleInput& in) {
 void lion(const ExecContext& ctx, const RuleInput& in) {
   auto args = args_for<LionArgs>(in);
   args.m = in.kept[0];
-  args.beta1 = in.config.beta1;
-  args.beta2 = beta2_of(in.config);
+  args.beta1 = in.group.rule->beta1;
+  args.beta2 = in.group.rule->beta2;
   ctx.kernels->lion(ctx, args);
 }
 
@@ -107,7 +107,7 @@ void muon(const ExecContext& ctx, const RuleInput& in) {
 
 UpdateRule rule_for(const OptimizerConfig& config, const OptimGroup& group) {
   const bool momentum = config.momentum > 0;
-  switch (config.kind) {
+  switch (group.rule->kind) {
     case OptimizerKind::adamw:
     case OptimizerKind::adam:
       return {{"m", "v"}, adam};

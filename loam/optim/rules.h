@@ -1,6 +1,7 @@
 // The rules by which optimizers change parameters: what each keeps from step to step, and the kernels that it calls.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,12 +24,13 @@ struct OptimGroup {
   double weight_decay = 0;
   double lr_scale = 1;
   std::vector<OptimMatrix> matrices = {};  // what Muon makes orthogonal, each on its own; empty: AdamW's under Muon
+  std::optional<RuleSettings> rule = {};   // not set: the optimizer's
 };
 
 // One group in one step.
 struct RuleInput {
   const OptimizerConfig& config;
-  const OptimGroup& group;
+  const OptimGroup& group;          // with a rule
   const Tensor& master;             // [n] f32
   const std::vector<Tensor>& kept;  // [n] f32 each, by UpdateRule::state
 };
@@ -38,7 +40,7 @@ struct UpdateRule {
   void (*apply)(const ExecContext& ctx, const RuleInput& input);
 };
 
-// The rule for a group: that of config.kind; under Muon AdamW for a group without matrices.
+// The rule for a group, which has its settings: that of their kind; under Muon AdamW for a group without matrices.
 //   adamw, adam  m and v             sgd      momentum, if there is some     adagrad  sum
 //   lion         m                   rmsprop  v, and momentum if there is some
 //   muon         momentum

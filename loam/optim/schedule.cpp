@@ -26,13 +26,15 @@ double remaining(DecayShape shape, double part) {
 double learning_rate(const OptimizerConfig& config, int64_t step, int64_t steps) {
   const double lr = config.lr, min = lr * config.min_lr_ratio;
   if (step < config.warmup_steps) return lr * static_cast<double>(step) / static_cast<double>(config.warmup_steps);
+  const bool is_wsd = config.schedule == ScheduleKind::wsd;
+  const int64_t last = !is_wsd && config.decay_until > 0 ? config.decay_until : steps;
   const auto at = static_cast<double>(step), warmup = static_cast<double>(config.warmup_steps),
-             end = static_cast<double>(steps);
+             end = static_cast<double>(last);
   if (config.schedule == ScheduleKind::constant) return lr;
   if (config.schedule == ScheduleKind::inverse_sqrt) {
     return std::max(min, lr * std::sqrt(std::max(warmup, 1.0) / std::max(at, 1.0)));
   }
-  if (step >= steps) return min;
+  if (step >= last) return min;
   const double part = (at - warmup) / (end - warmup);
   if (config.schedule == ScheduleKind::cosine) return min + (lr - min) * half_cosine(part);
   if (config.schedule == ScheduleKind::linear) return lr - (lr - min) * part;

@@ -6,16 +6,27 @@
 #include "loam/base/gguf.h"
 #include "loam/base/utf8.h"
 #include "loam/text/bpe_parts.h"
+#include "loam/text/gguf_vocab.h"
 #include "loam/text/patterns.h"
 #include "loam/text/sentencepiece_rules.h"
 #include "loam/text/tokenizer_files.h"
 
 namespace loam {
+
 namespace {
 
+using namespace gguf_vocab;
 using Texts = std::vector<std::string>;
 
-enum TokenType : int64_t { kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5, kByte = 6 };
+bool is_one_of(std::string_view name, std::initializer_list<std::string_view> names) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+// The names of Llama 3's kind: merges are ignored, and texts begin with a token.
+bool is_llama3(std::string_view pre) {
+  return is_one_of(pre, {"llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2",
+                         "jina-v5-nano", "tekken"});
+}
 
 // The keys "tokenizer.ggml. ..." of one file.
 class GgufVocab {
@@ -24,9 +35,12 @@ class GgufVocab {
     if (tokens.empty()) refuse("no tokens");
     types_ = file.at_or<std::vector<int64_t>>(key("token_type"), std::vector<int64_t>(tokens.size(), kNormal));
     if (types_.size() != tokens.size()) refuse(fmt::format("{} tokens but {} types", tokens.size(), types_.size()));
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      if (types_[i] == kUnused && tokens[i] == filler(static_cast<int64_t>(i))) tokens[i].clear();
+    }
+    while (tokens.size() > 1 && types_[tokens.size() - 1] == kUnused && tokens.back().empty()) tokens.pop_back();
   }
 
-  static std::string key(std::string_view name) { return "tokenizer.ggml." + std::string(name); }
   [[noreturn]] void refuse(std::string_view what) const { fail(ErrorCode::kBadFormat, "{}: {}", file_.source(), what); }
   const std::string& source() const { return file_.source(); }
   std::string text(std::string_view name, std::string otherwise = "") const {
@@ -38,16 +52,16 @@ class GgufVocab {
   int32_t id(std::string_view name, int32_t otherwise) const {
     const auto value = file_.at_or<int64_t>(key(name), otherwise);
     if (value == -1 || value == std::numeric_limits<uint32_t>::max()) return -1;
-    if (value < 0 || value >= static_cast<int64_t>(tokens.size())) {
+    if (value < 0 || value >= static_cast<int64_t>(types_.size())) {
       if (!file_.contains(key(name))) return -1;
-      refuse(fmt::format("{} is {} of {} tokens", key(name), value, tokens.size()));
+      refuse(fmt::format("{} is {} of {} tokens", key(name), value, types_.size()));
     }
-    return static_cast<int32_t>(value);
+    return value < static_cast<int64_t>(tokens.size()) ? static_cast<int32_t>(value) : -1;
   }
   std::vector<double> scores() const {
     const auto& all = file_.at<std::vector<double>>(key("scores"));
-    if (all.size() != tokens.size()) refuse(fmt::format("{} tokens but {} scores", tokens.size(), all.size()));
-    return all;
+    if (all.size() != types_.size()) refuse(fmt::format("{} tokens but {} scores", types_.size(), all.size()));
+    return {all.begin(), all.begin() + static_cast<ptrdiff_t>(tokens.size())};
   }
   std::string charsmap() const {
     std::string bytes;
@@ -61,7 +75,7 @@ class GgufVocab {
   const Gguf& file_;
 
  public:
-  const Texts& tokens;
+  Texts tokens;  // "" for an id that no token has; such ones at the end are left out
 
  private:
   std::vector<int64_t> types_;
@@ -101,17 +115,11 @@ SequenceTemplate frame_of(const GgufVocab& vocab, bool add_bos, bool add_eos, in
                   vocab.flag("add_eos_token", add_eos) ? vocab.id("eos_token_id", eos) : -1, 1, true);
 }
 
-bool is_one_of(std::string_view name, std::initializer_list<std::string_view> names) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
-
 Tokenizer read_byte_level(const GgufVocab& vocab) {
   const std::string pre = vocab.text("pre");
   if (pre.empty()) vocab.refuse("the key tokenizer.ggml.pre is missing: how text is cut into pieces is not known");
   if (is_one_of(pre, {"gemma4", "granite-embed-multi-311m", "sarvam-moe"}))
     vocab.refuse("BPE that is not byte-level (tokenizer.ggml.pre is \"" + pre + "\") is not supported");
-  const bool llama3 = is_one_of(pre, {"llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0",
-                                      "lfm2", "jina-v5-nano", "tekken"});
   BpeParts parts;
   for (size_t i = 0; i < vocab.tokens.size(); ++i) {
     if (!vocab.tokens[i].empty()) parts.vocab.emplace_back(vocab.tokens[i], static_cast<int32_t>(i));
@@ -123,8 +131,8 @@ Tokenizer read_byte_level(const GgufVocab& vocab) {
   } catch (const Error& error) {
     vocab.refuse(error.what());
   }
-  model.ignore_merges = llama3 || is_one_of(pre, {"minicpm5", "youtu", "granite-embed-multi-97m"});
-  model.frame = frame_of(vocab, llama3 || pre == "chameleon", false, -1, -1);
+  model.ignore_merges = ignores_merges(pre);
+  model.frame = frame_of(vocab, is_llama3(pre) || pre == "chameleon", false, -1, -1);
   return make_tokenizer(std::move(model), vocab.source());
 }
 
@@ -220,6 +228,10 @@ Tokenizer read_word_piece(const GgufVocab& vocab) {
 }
 
 }  // namespace
+
+bool gguf_vocab::ignores_merges(std::string_view pre) {
+  return is_llama3(pre) || is_one_of(pre, {"minicpm5", "youtu", "granite-embed-multi-97m"});
+}
 
 Tokenizer load_gguf_tokenizer(const Path& path) {
   const Gguf file = Gguf::open(path);

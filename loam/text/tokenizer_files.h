@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "loam/base/file.h"
+#include "loam/base/gguf_writer.h"
 #include "loam/text/tokenizer.h"
 
 namespace loam {
@@ -55,6 +56,12 @@ Tokenizer load_tekken(const Path& path);
 // name), "llama" (SentencePiece BPE), "gemma4" (BPE of characters), "t5" (Unigram) and "bert" (WordPiece, there written
 // in SentencePiece's way).
 Tokenizer load_gguf_tokenizer(const Path& path);
+// The other direction, of both kinds of BPE: keys for a file whose embedding has `vocab_size` rows. `bos_id` (-1: none)
+// and `eos_ids` are what the model states. Error{kInvalidArgument} in one line for what llama.cpp would do otherwise: a
+// pattern that it has no name for, a normalizer, merges that follow from no scores, ...; a warning where it differs in
+// what is rare (NFC, a space in front of text that begins with one, white space beside control tokens).
+std::vector<GgufField> gguf_tokenizer(const Tokenizer& tokenizer, int64_t vocab_size, int32_t bos_id,
+                                      const std::vector<int32_t>& eos_ids);
 
 // llama2.c's tokenizer.bin: an int32 (the longest token), then for each token a float score, an int32 length and that
 // many bytes. Token 0 is unknown, 1 <s>, 2 </s>, 3 to 258 the bytes. `vocab_size` is what the model says; -1 takes all

@@ -74,18 +74,15 @@ std::vector<ParamSettings> param_settings(const ParamStore& store, const Optimiz
   std::vector<ParamSettings> all;
   for (int32_t i = 0; i < store.size(); ++i) {
     const ParamSpec& spec = store.spec(i);
-    const bool is_hidden_matrix = spec.kind == ParamKind::matrix && spec.layer >= 0 && spec.shape.rank() == 2;
-    const bool orthogonal = config.kind == OptimizerKind::muon && is_hidden_matrix;
-    ParamSettings settings{width_scale(spec, config, orthogonal),
-                           spec.kind == ParamKind::vector ? config.weight_decay_vectors : config.weight_decay,
-                           orthogonal};
     const auto last = std::find_if(config.groups.rbegin(), config.groups.rend(),
                                    [&](const OptimizerGroupConfig& group) { return matches(group, spec); });
-    if (last != config.groups.rend()) {
-      settings.lr_scale *= last->lr_scale;
-      settings.weight_decay = last->weight_decay.value_or(settings.weight_decay);
-    }
-    all.push_back(settings);
+    const OptimizerGroupConfig own = last != config.groups.rend() ? *last : OptimizerGroupConfig{};
+    const RuleSettings rule = rule_settings(config, own);
+    const bool is_hidden_matrix = spec.kind == ParamKind::matrix && spec.layer >= 0 && spec.shape.rank() == 2;
+    const bool orthogonal = rule.kind == OptimizerKind::muon && is_hidden_matrix;
+    const double decay = spec.kind == ParamKind::vector ? config.weight_decay_vectors : config.weight_decay;
+    all.push_back(
+        {width_scale(spec, config, orthogonal) * own.lr_scale, own.weight_decay.value_or(decay), orthogonal, rule});
   }
   for (size_t g = 0; g < config.groups.size(); ++g) {
     bool found = false;
@@ -100,6 +97,20 @@ void check_optimizer_groups(const TrainConfig& config) {
   ParamStore store;
   const Transformer transformer(store, config.model);
   param_settings(store, config.optimizer);
+}
+
+std::string other_kind(const OptimizerConfig& before, const TrainConfig& config) {
+  if (before.groups.empty() && config.optimizer.groups.empty()) return "";
+  ParamStore store;
+  const Transformer transformer(store, config.model);
+  const std::vector<ParamSettings> old = param_settings(store, before), now = param_settings(store, config.optimizer);
+  for (int32_t i = 0; i < store.size(); ++i) {
+    const OptimizerKind was = old[static_cast<size_t>(i)].rule.kind, is = now[static_cast<size_t>(i)].rule.kind;
+    if (was == is) continue;
+    return fmt::format("{} was trained with {}, whose state {} cannot go on from", store.spec(i).name,
+                       config_detail::to_json(was).as_string(), config_detail::to_json(is).as_string());
+  }
+  return "";
 }
 
 OptimizerGroups optimizer_groups(ParamStore& store, const OptimizerConfig& config) {
@@ -126,6 +137,7 @@ OptimizerGroups optimizer_groups(ParamStore& store, const OptimizerConfig& confi
       run.gradient = group.gradient.narrow(0, begin, offset(end) - begin);
       run.weight_decay = shared.weight_decay;
       run.lr_scale = shared.lr_scale;
+      run.rule = shared.rule;
       out.groups.push_back(std::move(run));
     }
   }

@@ -1,6 +1,7 @@
 // Which settings of the optimizer a parameter is trained with, and the runs of parameters that share them.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "loam/config/train_config.h"
@@ -16,6 +17,7 @@ const char* param_class(const ParamSpec& spec);
 struct ParamSettings {
   double lr_scale, weight_decay;
   bool orthogonal;  // Muon's: matrices of the layers
+  RuleSettings rule;
   bool operator==(const ParamSettings&) const = default;
 };
 // By parameter of the store. Error{kInvalidArgument} for an entry of `groups` that matches none.
@@ -23,6 +25,10 @@ std::vector<ParamSettings> param_settings(const ParamStore& store, const Optimiz
 
 // The same error before there is a model.
 void check_optimizer_groups(const TrainConfig& config);
+
+// Says of a parameter that `before` and `config` train by different kinds, whose state does not go over; "" if there is
+// none. Both are for the model of `config`.
+std::string other_kind(const OptimizerConfig& before, const TrainConfig& config);
 
 // Runs of neighbours in the groups of an allocated store.
 struct OptimizerGroups {

@@ -16,6 +16,7 @@
 #include "loam/train/run_data.h"
 #include "loam/train/run_directory.h"
 #include "loam/train/run_dump.h"
+#include "loam/train/run_mixture.h"
 #include "loam/train/run_origin.h"
 
 namespace loam {
@@ -23,9 +24,6 @@ namespace {
 
 constexpr int kMaxSkippedSteps = 20;  // in a row
 constexpr double kPatience = 3;       // seconds that an interrupted step may still take
-
-// NaN has no sign that would say anything.
-std::string shown(double value) { return std::isnan(value) ? "nan" : fmt::format("{}", value); }
 
 bool is_due(int64_t step, int64_t every, int64_t last) { return step == last || (every > 0 && step % every == 0); }
 
@@ -101,7 +99,8 @@ class Run {
     summary_.interrupted = trainer_.steps_done() < config_.steps || cut_short_;
     if (trainer_.steps_done() > saved_step_) save();
     metrics_.plot();
-    write_model_directory(trainer_, options_.out, data_);
+    summary_.has_model = trainer_.steps_done() > 0 && (steps > 0 || lies_in(saved_, options_.out / "checkpoints"));
+    if (summary_.has_model) write_model_directory(trainer_, options_.out, data_);
     summary_.steps = trainer_.steps_done();
     summary_.seconds = seconds();
     summary_.id = file_.id();
@@ -233,7 +232,7 @@ class Run {
     in_doubt_ = true;
     stop(result.step + 1, "the loss is not finite",
          fmt::format("{}: the loss is {}, at learning rate {:.3g}, gradient norm {}", place_of(result.step + 1),
-                     shown(*result.loss), result.learning_rate, shown(*result.grad_norm)));
+                     *result.loss, result.learning_rate, *result.grad_norm));
   }
 
   // Says what is wrong with a step and leaves a dump of it.
@@ -264,7 +263,7 @@ class Run {
            fmt::format("{}: {}, after {} rewinds (spikes.max_rewinds)", place_of(step), spike.spike->message(),
                        rewinds));
     }
-    trainer_.rewind(rewind_target(), spike, options_.allow_changed_config);
+    trainer_.rewind(rewind_target(), spike);
     metrics_.drop_after(trainer_.steps_done());
     in_doubt_ = false;
     skipped_ = 0;
@@ -400,15 +399,11 @@ class Run {
              format_duration(step_seconds * static_cast<double>(config_.steps - result.step)));
   }
 
-  // The tokens of each of several sources so far.
+  // The targets of each of several sources so far.
   void add_sources(Json& train) const {
-    const Mixture& mixture = trainer_.mixture();
-    if (mixture.size() == 1) return;
-    const std::vector<int64_t> rows = trainer_.rows_by_source();
+    if (trainer_.sources().size() == 1) return;
     Json tokens = Json::object();
-    for (int64_t k = 0; k < mixture.size(); ++k) {
-      tokens[mixture.name(k)] = rows[static_cast<size_t>(k)] * config_.data.length;
-    }
+    for (const RunSource& source : trainer_.sources()) tokens[source.name] = source.targets;
     train["tokens_by_source"] = tokens;
   }
 
@@ -493,7 +488,7 @@ class Run {
     if (std::isfinite(result->loss)) return;
     in_doubt_ = true;
     stop(step, "the validation loss is not finite",
-         fmt::format("step {}: the validation loss is {}", step, shown(result->loss)));
+         fmt::format("step {}: the validation loss is {}", step, result->loss));
   }
 
   const ExecContext& ctx_;

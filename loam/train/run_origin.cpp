@@ -8,6 +8,8 @@
 #include "loam/model/config_file.h"
 #include "loam/model/families/family.h"
 #include "loam/optim/schedule.h"
+#include "loam/train/run_directory.h"
+#include "loam/train/run_summary.h"
 
 namespace loam {
 namespace {
@@ -84,6 +86,41 @@ Json origin_of(const RunOptions& options) {
     origin["family"] = read_model_config(*options.init_from).family->name;
   }
   return origin;
+}
+
+namespace {
+
+// What a run says that it began with, under the `kind` of it; "" for nothing.
+std::string place_of_origin(const Path& checkpoint, const char* kind) {
+  const Json state = read_checkpoint_state(checkpoint), *extra = state.find("extra");
+  const Json* origin = extra && extra->is_object() ? extra->find("origin") : nullptr;
+  return origin && origin->is_object() ? text_at(*origin, kind) : "";
+}
+
+Path checkpoint_of_run(const Path& checkpoints, const RunOptions& options) {
+  if (!options.out.empty() && options.resume == RunOptions::Resume::automatic) {
+    const auto own = CheckpointStore(options.out / "checkpoints").newest_complete();
+    const Path began = own ? place_of_origin(own->path, "branch") : "";
+    if (lies_in(began, checkpoints)) return began;
+  }
+  const auto newest = CheckpointStore(checkpoints).newest_complete();
+  if (!newest) fail(ErrorCode::kNotFound, "{}: there is no complete checkpoint", checkpoints.string());
+  return newest->path;
+}
+
+}  // namespace
+
+void settle_origin(RunOptions& options) {
+  if (options.branch && is_run(*options.branch)) {
+    options.branch = checkpoint_of_run(*options.branch / "checkpoints", options);
+  }
+  if (options.init_from && is_run(*options.init_from)) {
+    const Path model = *options.init_from / "model";
+    if (!std::filesystem::exists(model / "config.json")) {
+      fail(ErrorCode::kNotFound, "{}: the run has no model yet", options.init_from->string());
+    }
+    options.init_from = model;
+  }
 }
 
 bool has_origin(const Path& checkpoint, const RunOptions& options) {

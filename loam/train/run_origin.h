@@ -13,6 +13,11 @@ namespace loam {
 // run that begins with random weights. It goes into every checkpoint of the run.
 Json origin_of(const RunOptions& options);
 
+// Where `branch` or `init_from` is the directory of a run it becomes what is meant: the checkpoint that the run in
+// options.out began with, if it is to be continued, else the newest whole one; and the run's model. Error{kNotFound} if
+// there is none.
+void settle_origin(RunOptions& options);
+
 // Whether the checkpoint, which lies in options.out, is of a run with the origin that the options name: of the same
 // contents or, where that is gone, of the same path. One without branch and init_from goes on with any.
 bool has_origin(const Path& checkpoint, const RunOptions& options);

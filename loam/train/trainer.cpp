@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <optional>
 #include <span>
 
@@ -71,7 +72,8 @@ Trainer::State::State(const ExecContext& context, TrainConfig c, TrainingData se
     : ctx(context), config(std::move(c)), data(std::move(sets)), spikes(config.spikes) {
   if (!data.train.empty()) {
     check_run_data(config, data);
-    mixture.emplace(make_mixture(config, data));
+    sources.emplace(data);
+    mixture.emplace(make_mixture(config, data, sources->start(config, data)));
   }
   ctx.step = &step_state;
   ctx.seed = static_cast<uint64_t>(config.seed);
@@ -106,30 +108,16 @@ const TrainConfig& Trainer::config() const { return state_->config; }
 const TrainingData& Trainer::data() const { return state_->data; }
 const Mixture& Trainer::mixture() const { return *state_->mixture; }
 
-std::vector<int64_t> Trainer::rows_by_source() const {
-  const State& s = *state_;
-  const int64_t batch = s.config.batch;
-  std::vector<int64_t> rows;
-  if (s.config.overfit_one_batch) {
-    rows = s.mixture->counts(batch);
-    for (int64_t& count : rows) count *= s.steps_done;
-    return rows;
-  }
-  const int64_t end = s.steps_done == 0 ? 0 : s.order.batch_after(s.steps_done - 1) + 1;
-  rows = s.mixture->counts(end * batch);
-  for (const auto& [first, last] : s.order.left_out()) {
-    if (last > end) break;
-    const std::vector<int64_t> before = s.mixture->counts(first * batch), after = s.mixture->counts(last * batch);
-    for (size_t k = 0; k < rows.size(); ++k) rows[k] -= after[k] - before[k];
-  }
-  return rows;
-}
+const std::vector<RunSource>& Trainer::sources() const { return state_->sources->sources(); }
 
 int64_t Trainer::first_sample(int64_t step) const {
   return state_->config.overfit_one_batch ? 0 : state_->order.batch_after(step - 1) * state_->config.batch;
 }
 
 namespace {
+
+// NaN has no sign that would say anything to who reads it.
+double readable(double value) { return std::isnan(value) ? std::numeric_limits<double>::quiet_NaN() : value; }
 
 // Ends a step from within, past the ops and the tape.
 struct GivenUp {};
@@ -153,7 +141,17 @@ StepResult Trainer::step(const StopFunction& stop) {
   }
   if (result.abandoned) result.step = s.steps_done;
   s.steps_done = result.step;
+  if (!result.abandoned && !result.skipped) s.add_targets();
   return result;
+}
+
+void Trainer::State::add_targets() {
+  for (int64_t row = 0; row < batch.rows; ++row) {
+    const std::span<const int32_t> targets = batch.row(row).targets;
+    const auto none = std::count(targets.begin(), targets.end(), -1);
+    sources->add_targets(mixture->name(mixture->place(first_sample + row).source),
+                         static_cast<int64_t>(targets.size()) - none);
+  }
 }
 
 void Trainer::State::send(const StepResult& result) {
@@ -219,8 +217,8 @@ void Trainer::State::read(StepResult& result) {
     row_losses[row] = sum_of(losses.span<float>().subspan(row * length, length));
     total += row_losses[row];
   }
-  result.loss = total / static_cast<double>(result.targets);
-  result.grad_norm = std::sqrt(std::bit_cast<double>(sums.span<int64_t>()[0]));
+  result.loss = readable(total / static_cast<double>(result.targets));
+  result.grad_norm = readable(std::sqrt(std::bit_cast<double>(sums.span<int64_t>()[0])));
 }
 
 bool Trainer::State::judge(StepResult& result) {
@@ -329,7 +327,7 @@ std::optional<ValResult> Trainer::validate(const StopFunction& stop, size_t set)
     result.targets += batch.target_count();
   }
   if (result.targets == 0) return std::nullopt;
-  result.loss = total / static_cast<double>(result.targets);
+  result.loss = readable(total / static_cast<double>(result.targets));
   const TokenSetInfo& info = val->info();
   if (info.text_bytes > 0) {
     result.bits_per_byte =

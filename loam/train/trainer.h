@@ -25,6 +25,8 @@
 
 namespace loam {
 
+struct RunSource;
+
 struct StepResult {
   int64_t step = 0;                 // steps done after it
   std::optional<double> loss;       // mean over the step's targets, in nats; none without a target
@@ -117,9 +119,9 @@ class Trainer {
           std::shared_ptr<const TokenSet> val);
   ~Trainer();
 
-  // The errors of load().
-  static void check_checkpoint(const VerifiedCheckpoint& checkpoint, const TrainConfig& config,
-                               const TrainingData& data, bool allow_changed_config, bool branches = false);
+  // The errors of load(), and what it would read from there on.
+  static Mixture check_checkpoint(const VerifiedCheckpoint& checkpoint, const TrainConfig& config,
+                                  const TrainingData& data, bool allow_changed_config, bool branches = false);
 
   static RunPlan plan(const TrainConfig& config, int64_t train_tokens);
 
@@ -132,8 +134,8 @@ class Trainer {
   std::optional<ValResult> validate(const StopFunction& stop = {}, size_t set = 0);
   const TrainingData& data() const;
   const Mixture& mixture() const;
-  // Rows of every source that the steps so far took.
-  std::vector<int64_t> rows_by_source() const;
+  // All that the run has read, in the order in which they came; loam/train/run_mixture.h.
+  const std::vector<RunSource>& sources() const;
   int64_t steps_done() const;
   // The first of the samples that step `step` (1, 2, ...) takes.
   int64_t first_sample(int64_t step) const;
@@ -156,7 +158,8 @@ class Trainer {
   void init_from(const Path& directory);
   // Goes back to an earlier checkpoint of this run and leaves out the batches from there up to `spike`'s, which is the
   // step that was just tried. Resuming from the checkpoint that is saved next takes the same batches.
-  void rewind(const VerifiedCheckpoint& checkpoint, const StepResult& spike, bool allow_changed_config);
+  // The mixture stays as it is, also where the checkpoint is of another one.
+  void rewind(const VerifiedCheckpoint& checkpoint, const StepResult& spike);
   // One object for each rewind that led here: {"step", "spike_step", "left_out": [begin, end], "reason", ...}.
   const Json& rewinds() const;
   // A MODEL directory from the f32 masters, in the compute dtype.
@@ -172,7 +175,7 @@ class Trainer {
 // metrics, MODEL directory OUT/model with the data's tokenizer at the end. On SIGINT or SIGTERM (within an
 // InterruptScope) it says so at once, finishes the step or, if that would take more than a few seconds, gives it up
 // (after the op that runs; a validation, after the micro-batch that runs), saves a checkpoint and returns with
-// `interrupted`; the same call goes on from there, bit for bit.
+// `interrupted`; the same call goes on from there, bit for bit. Before the first step there is nothing to keep.
 //
 // If a loss is not finite, twenty steps in a row change nothing, or the last one does not because its gradient is not
 // finite, `stopped` is recorded and the call ends in Error{kInvalidArgument}, which names the last good checkpoint: the
@@ -185,8 +188,9 @@ struct RunSummary {
       validations;     // the last of each named set; final_val_loss: the first's
   double seconds = 0;  // of training in all, earlier lives of the run included
   bool interrupted = false;
-  std::string id;  // of the run, kept when it goes on
-  RunCost cost;    // of the run in all
+  bool has_model = true;  // false: interrupted before the first step of a run that begins
+  std::string id;         // of the run, kept when it goes on
+  RunCost cost;           // of the run in all
 };
 // What a run starts with. Finding it makes every check of run_training that needs no memory for the model, and writes
 // nothing; without `out` in the options none of what is there.

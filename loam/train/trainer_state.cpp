@@ -26,26 +26,28 @@ bool acts_on_spikes(const TrainConfig& config) {
 }
 
 // What a branch may change: how far it goes, and how the rate falls.
-constexpr std::array kScheduleShape = {"optimizer.schedule", "optimizer.min_lr_ratio", "optimizer.decay_fraction",
-                                       "optimizer.decay_steps", "optimizer.decay_shape"};
+constexpr std::array kScheduleShape = {"optimizer.schedule",    "optimizer.min_lr_ratio", "optimizer.decay_fraction",
+                                       "optimizer.decay_steps", "optimizer.decay_until",  "optimizer.decay_shape"};
 
 bool may_change(const std::string& difference, const TrainConfig& before, const TrainConfig& config, bool branches) {
   std::string name = difference.substr(0, difference.find(':'));
   if (name.starts_with("data.") && name.ends_with("].path")) name = "data.path";  // of a source or validation set
   if (name.starts_with("spikes.")) return !acts_on_spikes(before) && !acts_on_spikes(config);
   const ScheduleKind schedule = config.optimizer.schedule;
-  const bool endless = schedule == ScheduleKind::constant || schedule == ScheduleKind::inverse_sqrt;
+  // The rate does not depend on the steps.
+  const bool endless = schedule == ScheduleKind::constant || schedule == ScheduleKind::inverse_sqrt ||
+                       (schedule != ScheduleKind::wsd && config.optimizer.decay_until > 0);
   // Stages begin at shares of the steps.
-  if (name == "steps") return config.data.stages.size() < 2 && (branches || endless);
+  if (name == "steps") return branches || (endless && config.data.stages.size() < 2);
   if (branches && std::find(kScheduleShape.begin(), kScheduleShape.end(), name) != kScheduleShape.end()) return true;
   return std::find(kBookKeeping.begin(), kBookKeeping.end(), name) != kBookKeeping.end();
 }
 
 std::string kind_name(OptimizerKind kind) { return config_detail::to_json(kind).as_string(); }
 
-// A setting that is younger than the checkpoint had its default then.
-void check_config(const Path& checkpoint, const Json& stored, const TrainConfig& config, bool allow_changed,
-                  bool branches) {
+// Gives that of the checkpoint. A setting that is younger than it had its default then.
+TrainConfig check_config(const Path& checkpoint, const Json& stored, const TrainConfig& config, bool allow_changed,
+                         bool branches) {
   TrainConfig before;
   try {
     config_from_json(before, stored);
@@ -57,18 +59,24 @@ void check_config(const Path& checkpoint, const Json& stored, const TrainConfig&
          "{}: was trained with {}, whose state {} cannot go on from; --init-from starts anew with its model",
          checkpoint.string(), kind_name(before.optimizer.kind), kind_name(config.optimizer.kind));
   }
+  if (const std::string other = other_kind(before.optimizer, config); !other.empty()) {
+    fail(ErrorCode::kInvalidArgument, "{}: {}; --init-from starts anew with its model", checkpoint.string(), other);
+  }
   std::string list;
   for (const std::string& difference : config_diff(config_to_json(before), config_to_json(config))) {
     if (!may_change(difference, before, config, branches)) list += (list.empty() ? " " : "; ") + difference;
   }
-  if (list.empty()) return;
+  if (list.empty()) return before;
   if (!allow_changed) {
     fail(ErrorCode::kInvalidArgument,
          "{}: was written with another configuration (--allow-changed-config continues with the new one):{}",
          checkpoint.string(), list);
   }
   log_warn("resuming with a changed configuration:{}", list);
+  return before;
 }
+
+constexpr int64_t kMaxStep = int64_t{1} << 38;  // times a batch, still a count
 
 // state.json of a checkpoint.
 struct StoredState {
@@ -76,6 +84,7 @@ struct StoredState {
   Json config, data, extra;
   BatchOrder order;
   Json spikes, rewinds = Json::array();  // spikes: null if it has none
+  std::optional<RunMixture> sources;     // none if it has none
 };
 
 StoredState read_state(const Path& checkpoint) {
@@ -86,7 +95,6 @@ StoredState read_state(const Path& checkpoint) {
       fail(ErrorCode::kBadFormat, "state of version {}; this program reads version {}", version, kStateVersion);
     }
     state.step = json.at("step").as_int();
-    constexpr int64_t kMaxStep = int64_t{1} << 38;  // times a batch, still a count
     if (state.step < 0 || state.step > kMaxStep) fail(ErrorCode::kBadFormat, "step is {}", state.step);
     const Json* updates = json.find("updates");  // younger than the format
     state.updates = updates ? updates->as_int() : state.step;
@@ -102,6 +110,7 @@ StoredState read_state(const Path& checkpoint) {
       SpikeDetector({}).from_json(*spikes);
       state.spikes = *spikes;
     }
+    if (const Json* mixture = json.find("mixture")) state.sources.emplace(*mixture, state.samples);
     if (const Json* rewinds = json.find("rewinds")) state.rewinds = rewinds->as_array();
     return state;
   } catch (const Error& error) {
@@ -109,11 +118,11 @@ StoredState read_state(const Path& checkpoint) {
   }
 }
 
-// Names and fingerprints of the sets that a checkpoint's "train" or "val" tells; of one without a name `unnamed`.
-std::vector<std::pair<std::string, std::string>> sets_in(const Json& data, const char* key, const char* unnamed) {
+// Names and fingerprints of a checkpoint's validation sets.
+std::vector<std::pair<std::string, std::string>> val_sets(const Json& data) {
   std::vector<std::pair<std::string, std::string>> sets;
-  const Json* found = data.is_object() ? data.find(key) : nullptr;
-  if (found && found->is_string()) sets.emplace_back(unnamed, found->as_string());
+  const Json* found = data.is_object() ? data.find("val") : nullptr;
+  if (found && found->is_string()) sets.emplace_back(kOnlySet, found->as_string());
   if (!found || !found->is_object()) return sets;
   for (const auto& [name, fingerprint] : found->as_object()) {
     sets.emplace_back(name, fingerprint.is_string() ? fingerprint.as_string() : "");
@@ -121,38 +130,34 @@ std::vector<std::pair<std::string, std::string>> sets_in(const Json& data, const
   return sets;
 }
 
-// Why a run cannot go on with the data `found`, if not for sources that are new behind the others, or for validation
-// sets more or fewer; "" if for nothing else.
-std::string other_data(const Json& stored, const Json& found) {
+// Why a run cannot go on with the data, of the fingerprints `found`, if not for sources or validation sets more or
+// fewer; "" if for nothing else.
+std::string other_data(const Json& stored, const RunMixture& sources, const Json& found, const TrainingData& data) {
   const Json* tokenizer = stored.is_object() ? stored.find("tokenizer") : nullptr;
   if (!tokenizer || *tokenizer != found.at("tokenizer")) return "tokenizer";
-  const auto before = sets_in(stored, "train", ""), now = sets_in(found, "train", "");
-  if (before.empty()) return "train";
-  for (size_t k = 0; k < before.size(); ++k) {
-    const auto& [name, fingerprint] = before[k];
-    const bool same = k < now.size() && now[k].second == fingerprint &&
-                      (now[k].first == name || now[k].first.empty() || name.empty());
-    if (!same) return name.empty() ? "train" : "train." + name;
+  if (const std::string name = sources.other_source(data); !name.empty()) {
+    return name == kOnlySource ? name : "train." + name;
   }
-  for (const auto& [name, fingerprint] : sets_in(stored, "val", kOnlySet)) {
-    for (const auto& [other_name, other] : sets_in(found, "val", kOnlySet)) {
+  for (const auto& [name, fingerprint] : val_sets(stored)) {
+    for (const auto& [other_name, other] : val_sets(found)) {
       if (name == other_name && fingerprint != other) return "val." + name;
     }
   }
   return "";
 }
 
-void check_data(const std::string& checkpoint, const Json& stored, const TrainingData& data, bool allow_changed) {
+void check_data(const std::string& checkpoint, const StoredState& state, const TrainingData& data, bool allow_changed) {
   const Json found = fingerprints_of(data);
-  const std::vector<std::string> differences = config_diff(stored, found);
-  const std::string other = other_data(stored, found);
-  if (differences.empty() || (allow_changed && other.empty())) return;
+  const std::vector<std::string> differences = config_diff(state.data, found);
+  const std::string other = other_data(state.data, *state.sources, found, data);
+  if (other.empty() && (differences.empty() || allow_changed)) return;
   // Validation data change no weight, but the loss curve would change its meaning unseen.
   fail(ErrorCode::kInvalidArgument, "{}: the data are not those of the run (fingerprint of {}){}", checkpoint,
-       allow_changed ? other : differences[0], other.empty() ? "; --allow-changed-config takes them" : "");
+       other.empty() || (!allow_changed && !differences.empty()) ? differences[0] : other,
+       other.empty() ? "; --allow-changed-config takes them" : "");
 }
 
-// That of a checkpoint which a run may go on from.
+// That of a checkpoint which a run may go on from, with its sources as they go on.
 StoredState checked_state(const VerifiedCheckpoint& checkpoint, const TrainConfig& config, const TrainingData& data,
                           bool allow_changed_config, bool branches) {
   const std::string name = checkpoint.path.string();
@@ -160,11 +165,25 @@ StoredState checked_state(const VerifiedCheckpoint& checkpoint, const TrainConfi
   if (state.step != checkpoint.step) {
     fail(ErrorCode::kBadFormat, "{}: state.json: step {}, but the manifest says {}", name, state.step, checkpoint.step);
   }
-  check_config(checkpoint.path, state.config, config, allow_changed_config, branches);
+  const TrainConfig before = check_config(checkpoint.path, state.config, config, allow_changed_config, branches);
   LOAM_CHECK(state.samples == state.order.batch_after(state.step) * config.batch,
              "{}: batch has changed: {} samples were taken in {} steps, which no step of {} rows continues", name,
              state.samples, state.step, config.batch);
-  check_data(name, state.data, data, allow_changed_config);
+  const auto named = [&](const auto& act) {
+    try {
+      act();
+    } catch (const Error& error) {
+      fail(ErrorCode::kBadFormat, "{}: state.json: {}", name, error.what());
+    }
+  };
+  named([&] {
+    constexpr int64_t kMaxBatch = int64_t{1} << 24;
+    if (before.steps < 0 || before.steps > kMaxStep || before.batch < 1 || before.batch > kMaxBatch)
+      fail(ErrorCode::kBadFormat, "{} steps of {} rows", before.steps, before.batch);
+    if (!state.sources) state.sources.emplace(before, state.data, state.order, state.samples);
+  });
+  check_data(name, state, data, allow_changed_config);
+  named([&] { state.sources->go_on(before, state.samples, config, data); });
   return state;
 }
 
@@ -222,14 +241,21 @@ Path Trainer::save(CheckpointStore& store, const Json& extra, const std::vector<
   state["seed"] = s.config.seed;
   state["threads"] = s.ctx.threads;
   state["data"] = fingerprints_of(s.data);
+  state["mixture"] = s.sources->to_json();
   state["config"] = config_to_json(s.config);
   state["extra"] = extra;
   return store.save(s.steps_done, {model, optimizer}, state, {s.config.keep_last, s.config.keep_every, kept});
 }
 
-void Trainer::check_checkpoint(const VerifiedCheckpoint& checkpoint, const TrainConfig& config,
-                               const TrainingData& data, bool allow_changed_config, bool branches) {
-  checked_state(checkpoint, config, data, allow_changed_config, branches);
+void Trainer::State::set_sources(RunMixture run_sources) {
+  mixture->begin(mixture_stages(config), run_sources.start(config, data));
+  sources = std::move(run_sources);
+}
+
+Mixture Trainer::check_checkpoint(const VerifiedCheckpoint& checkpoint, const TrainConfig& config,
+                                  const TrainingData& data, bool allow_changed_config, bool branches) {
+  const StoredState state = checked_state(checkpoint, config, data, allow_changed_config, branches);
+  return make_mixture(config, data, state.sources->start(config, data));
 }
 
 Json Trainer::load(const VerifiedCheckpoint& verified, bool allow_changed_config, bool branches) {
@@ -260,16 +286,20 @@ Json Trainer::load(const VerifiedCheckpoint& verified, bool allow_changed_config
   s.steps_done = state.step;
   s.updates = state.updates;
   s.order = state.order;
+  s.set_sources(*state.sources);
   s.spikes = SpikeDetector(s.config.spikes);
   if (!state.spikes.is_null()) s.spikes.from_json(state.spikes);
   s.rewinds = state.rewinds;
   return state.extra;
 }
 
-void Trainer::rewind(const VerifiedCheckpoint& checkpoint, const StepResult& spike, bool allow_changed_config) {
+void Trainer::rewind(const VerifiedCheckpoint& checkpoint, const StepResult& spike) {
   State& s = *state_;
   const int64_t spike_step = s.steps_done + 1, spike_batch = s.order.batch_after(s.steps_done);
-  load(checkpoint, allow_changed_config);
+  RunMixture sources = *s.sources;
+  load(checkpoint, true);  // it is of this run
+  sources.take_targets(*s.sources);
+  s.set_sources(std::move(sources));
   const int64_t first = s.order.batch_after(s.steps_done);
   s.order.leave_out(first, spike_batch + 1);
   s.rewinds.push_back(Json::Object{{"step", s.steps_done},

@@ -81,6 +81,14 @@ TEST(TrainConfig, ErrorsNameTheField) {
        "optimizer.groups[1].lr_scale is -1"},
       {{R"(optimizer.groups=[{"match":"head","weight_decay":-1}])"}, "optimizer.groups[0].weight_decay is -1"},
       {{R"(optimizer.groups=[{"lr_scale":2}])"}, "optimizer.groups[0].match is empty"},
+      {{R"(optimizer.groups=[{"match":"head","beta1":1}])"}, "optimizer.groups[0].beta1 is 1"},
+      {{R"(optimizer.groups=[{"match":"head","eps":0}])"}, "optimizer.groups[0].eps is 0"},
+      {{R"(optimizer.groups=[{"match":"head","kind":"adamx"}])"}, "optimizer.groups[0].kind: expected one of adamw|"},
+      {{"optimizer.nesterov=true", R"(optimizer.groups=[{"match":"head","kind":"sgd"}])"},
+       "optimizer.nesterov needs optimizer.momentum"},
+      {{"optimizer.decay_until=100"}, "optimizer.decay_until (100) is not beyond optimizer.warmup_steps (100)"},
+      {{"model.mup_base_dim=128", R"(optimizer.groups=[{"match":"head"},{"match":"vector","kind":"sgd"}])"},
+       "not optimizer.groups[1].kind sgd"},
       {{"model.mup_base_dim=128", "optimizer.kind=sgd"}, "model.mup_base_dim makes rates"},
       {{"model.mup_base_dim=128", "optimizer.kind=rmsprop"}, "not optimizer.kind rmsprop"},
       {{"keep_last=0"}, "keep_last is 0"},
@@ -164,6 +172,7 @@ const std::map<std::string, bool> kZeroAllowed{{"model.vocab_size", true},
                                                {"optimizer.weight_decay_vectors", true},
                                                {"optimizer.clip_norm", true},
                                                {"optimizer.decay_steps", true},
+                                               {"optimizer.decay_until", true},
                                                {"optimizer.momentum", true},
                                                {"optimizer.dampening", true},
                                                {"optimizer.alpha", true},
@@ -289,6 +298,56 @@ TEST(TrainConfig, UsualBeta2AndEpsDependOnTheKind) {
     EXPECT_EQ(derive(c).optimizer.beta2, 0.5);
     EXPECT_EQ(derive(c).optimizer.eps, 1e-5);
   }
+}
+
+// A group of a kind of its own has what is usual for it; adamw, adam and muon share what the optimizer sets.
+TEST(TrainConfig, GroupsHaveTheDefaultsOfTheirKind) {
+  TrainConfig c;
+  config_set(c, "optimizer.kind=lion");
+  config_set(c, "optimizer.beta1=0.8");
+  config_set(c, R"(optimizer.groups=[{"match":"head","kind":"adamw"},{"match":"vector","kind":"adagrad"},
+      {"match":"matrix"},{"match":"embedding","kind":"lion","beta2":0.5}])");
+  c = derive(c);
+  const auto& groups = c.optimizer.groups;
+  EXPECT_EQ(rule_settings(c.optimizer, groups[0]), (RuleSettings{OptimizerKind::adamw, 0.9, 0.95, 1e-8}));
+  EXPECT_EQ(rule_settings(c.optimizer, groups[1]).eps, 1e-10);
+  EXPECT_EQ(rule_settings(c.optimizer, groups[2]), rule_settings(c.optimizer));
+  EXPECT_EQ(rule_settings(c.optimizer, groups[3]), (RuleSettings{OptimizerKind::lion, 0.8, 0.5, 1e-8}));
+  // What is derived is written down, and deriving it again changes nothing.
+  EXPECT_EQ(groups[0].beta1, 0.9);
+  EXPECT_EQ(groups[0].beta2, 0.95);
+  EXPECT_FALSE(groups[2].beta1);
+  EXPECT_EQ(config_to_json(derive(c)), config_to_json(c));
+  TrainConfig muon;
+  config_set(muon, "optimizer.kind=muon");
+  config_set(muon, "optimizer.beta2=0.99");
+  config_set(muon, R"(optimizer.groups=[{"match":"matrix","kind":"adam","eps":1e-6}])");
+  muon = derive(muon);
+  EXPECT_EQ(rule_settings(muon.optimizer, muon.optimizer.groups[0]),
+            (RuleSettings{OptimizerKind::adam, 0.9, 0.99, 1e-6}));
+}
+
+TEST(TrainConfig, WarnsOfSettingsOfGroupsThatDoNothing) {
+  const auto warnings = [](const std::vector<std::string>& settings) {
+    TrainConfig c;
+    for (const std::string& setting : settings) config_set(c, setting);
+    return config_warnings(derive(c));
+  };
+  using Lines = std::vector<std::string>;
+  EXPECT_EQ(warnings({R"(optimizer.groups=[{"match":"head","kind":"lion","eps":1e-6},
+                          {"match":"vector","kind":"sgd","beta1":0.5,"beta2":0.5}])"}),
+            (Lines{"without effect under kind lion: optimizer.groups[0].eps",
+                   "without effect under kind sgd: optimizer.groups[1].beta1, optimizer.groups[1].beta2"}));
+  // What a group of another kind uses is in use; decay of 0.1 in its gradient is much.
+  EXPECT_EQ(warnings({"optimizer.momentum=0.9", R"(optimizer.groups=[{"match":"head","kind":"sgd"}])"}),
+            Lines{"optimizer.weight_decay in optimizer.groups[0] (0.1) is added to the gradient under sgd: usual are 0 "
+                  "to 0.001"});
+  EXPECT_EQ(warnings({R"(optimizer.groups=[{"match":"matrix","kind":"adam","weight_decay":0.2}])"}),
+            Lines{"optimizer.groups[0].weight_decay (0.2) is added to the gradient under adam: usual are 0 to 0.001"});
+  EXPECT_EQ(warnings({R"(optimizer.groups=[{"match":"vector","kind":"adam"}])"}), Lines{});
+  EXPECT_EQ(warnings({"optimizer.decay_until=500"}), Lines{});
+  EXPECT_EQ(warnings({"optimizer.schedule=wsd", "optimizer.decay_until=500"}),
+            Lines{"without effect under optimizer.kind adamw and optimizer.schedule wsd: optimizer.decay_until"});
 }
 
 TEST(TrainConfig, OneWarningNamesWhatHasNoEffect) {

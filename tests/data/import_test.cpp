@@ -174,6 +174,16 @@ TEST_F(Import, ValidationIsGivenOrChosen) {
   options_.val_fraction = 1e-9;
   EXPECT_EQ(imported({file<uint16_t>("two.bin", {1, 90, 2, 90})}).size(), 1u);
   EXPECT_EQ(documents_of(out_ / "val").size(), 1u);
+  // All copies of the one that moves go with it, wherever they lie; only where there is no other they part.
+  const Documents copies{{1, 90}, {2, 90}, {1, 90}, {2, 90}, {2, 90}, {1, 90}};
+  std::vector<uint16_t> repeated;
+  for (const int32_t id : joined(copies)) repeated.push_back(static_cast<uint16_t>(id));
+  const Documents stay = imported({file("copies.bin", repeated)}), moved = documents_of(out_ / "val");
+  EXPECT_EQ(stay, Documents(3, stay[0]));
+  EXPECT_EQ(moved, Documents(3, moved[0]));
+  EXPECT_NE(stay[0], moved[0]);
+  EXPECT_EQ(imported({file<uint16_t>("equal.bin", {1, 90, 1, 90, 1, 90})}).size(), 2u);
+  EXPECT_EQ(documents_of(out_ / "val").size(), 1u);
   EXPECT_LOAM_ERROR(import({file<uint16_t>("tiny.bin", {1})}), ErrorCode::kInvalidArgument, "cannot be cut");
 }
 
@@ -220,6 +230,16 @@ TEST_F(Import, TextIsNotTakenForIds) {
   EXPECT_LOAM_ERROR(token_files_of(many), ErrorCode::kNotFound, "many: holds no .bin and no .npy");
 }
 
+TEST_F(Import, SaysWhatItTakesFilesFor) {
+  set_log_level(LogLevel::kInfo);
+  ::testing::internal::CaptureStderr();
+  imported({fixture("u2_v1.npy"), fixture("u2_v2.npy"), fixture("u16.bin")});
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(log.find("2 files: npy, uint16, 22 tokens"), log.npos) << log;
+  const auto size = std::filesystem::file_size(fixture("u16.bin"));
+  EXPECT_NE(log.find(fmt::format("u16.bin: flat, uint16, {} tokens", size / 2)), log.npos) << log;
+}
+
 TEST_F(Import, MoreFilesThanMayBeOpen) {
   rlimit before{};
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
@@ -241,7 +261,13 @@ TEST_F(Import, WhatIsWrongIsNamed) {
   refused(fixture("big_endian.npy"), "a .npy of type '>u2'");
   refused(fixture("float.npy"), "a .npy of type '<f4'");
   refused(fixture("records.npy"), "the header of this .npy: it holds records");
-  refused(fixture("negative.npy"), "the id at 1 is -1, outside the vocabulary of 91");
+  // As numpy.save writes np.array([3, -2], "<i4"): 118 bytes of dictionary behind the 10 of the front.
+  std::string small = "{'descr': '<i4', 'fortran_order': False, 'shape': (2,), }";
+  small.resize(117, ' ');
+  small = std::string("\x93NUMPY\x01\x00\x76\x00", 10) + small + '\n' + std::string("\3\0\0\0\xFE\xFF\xFF\xFF", 8);
+  write_file_atomic(directory_ / "i4.npy", small);
+  refused(directory_ / "i4.npy", "the id at 1 is negative: -2");
+  refused(fixture("negative.npy"), "the id at 1 is negative: -1");
   refused(file<uint16_t>("out.bin", {1, 2, 91}), "the id at 2 is 91, outside the vocabulary of 91");
   refused(file<uint16_t>("odd.bin", {1, 2, 3}, 1), "5 bytes are no whole number of ids of 2 bytes");
   const std::string npy = read_file(fixture("u2_v1.npy")), llmc = read_file(fixture("gpt2.bin"));

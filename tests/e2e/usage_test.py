@@ -70,6 +70,19 @@ class Usage(ProgramTest):
         self.assertEqual(report["steps"], 2)
         self.assertEqual(json.loads((third / "model" / "config.json").read_text()), json.loads((self.model / "config.json").read_text()))
 
+    def test_one_setting_has_one_value(self):
+        self.prepare()
+        train, once = ["train", "--config", "tiny", "--data", self.data, "--dry-run"], ["--set", "steps=5"]
+        for more, says in [
+            (["--steps", "6"], ["--set steps=5", "--steps 6"]), (["--set", "steps=6"], ["--set steps=5", "--set steps=6"]),
+            (["--seed", "1", "--set", "seed=2"], ["--seed 1", "--set seed=2"]),
+            (["--set", "data.path=elsewhere"], ["--data", "--set data.path=elsewhere"]),
+            (["--overfit-one-batch", "--set", "overfit_one_batch=false"], ["--overfit-one-batch", "--set overfit_one_batch=false"]),
+        ]:
+            self.fails(2, *train, *once, *more, says=[*says, "different values"])
+        self.succeeds(*train, *once, "--steps", "5", "--set", "steps=5.0", "--lr", "1e-3", "--set", "optimizer.lr=0.001")
+        self.fails(2, "config", "show", *once, "--set", "steps=6", says=["--set steps=5", "--set steps=6"])
+
     def test_every_command_has_help_with_an_example(self):
         lines = [line.split() for line in self.succeeds("--list-flags").decode().splitlines()]
         commands = {tuple(words[:-1]) for words in lines if words[-1] == "--json"}
@@ -89,7 +102,7 @@ class Usage(ProgramTest):
         config["optimizer"]["lr"] = 0.125
         (second / "config.json").write_text(json.dumps(config))
         train = [json.loads(line) for line in (first / "metrics.jsonl").read_text().splitlines() if '"train"' in line][-1]
-        listed = self.json_of("runs", "ls", self.root)
+        listed = self.json_lines_of("runs", "ls", self.root, "--json")
         self.assertEqual([run["name"] for run in listed], ["run", "second"])
         for run in listed:
             self.assertEqual((run["status"], run["step"], run["steps"], run["loss"]), ("finished", 1, 1, train["loss"]))
@@ -513,10 +526,9 @@ class Usage(ProgramTest):
     def test_every_setting_is_documented_as_it_is(self):
         documented = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text()
         self.assertEqual(self.succeeds("config", "explain", "--markdown").decode(), documented, "loam config explain --markdown")
-        for field in json.loads(self.succeeds("config", "explain", "--json")):
+        for field in self.json_lines_of("config", "explain", "--json"):
             self.assertTrue(field["help"], field["name"])
-            one = json.loads(self.succeeds("config", "explain", field["name"], "--json"))
-            self.assertEqual([entry["name"] for entry in one], [field["name"]])
+            self.assertEqual(self.json_of("config", "explain", field["name"]), field)
 
     def test_names_in_any_script(self):
         self.corpus.rename(self.root / "корпус 本.jsonl")
@@ -527,7 +539,10 @@ class Usage(ProgramTest):
     def test_json_is_one_object_or_one_a_line(self):
         self.prepare()
         for words in [
-            ["recipes"], ["config", "show"], ["config", "explain"], ["tokenizer", "info", "--tokenizer", self.tokenizer],
+            ["recipes"], ["config", "show"], ["config", "explain"], ["config", "explain", "seed"], ["runs", "ls", self.root],
+            ["runs", "compare", self.root / "run", self.root / "run"], ["score", "--model", self.model, self.corpus],
+            ["generate", "--model", self.model, "--prompt", "a", "--max-tokens", "2", "--num", "2"],
+            ["tokenizer", "encode", "--tokenizer", self.tokenizer, self.corpus], ["tokenizer", "info", "--tokenizer", self.tokenizer],
             ["tokenizer", "count", "--tokenizer", self.tokenizer, self.corpus], ["inspect", self.model],
             ["tokenizer", "decode", "--tokenizer", self.tokenizer, os.devnull],
             ["train", "--config", "tiny", "--data", self.data, "--dry-run"],
@@ -535,9 +550,10 @@ class Usage(ProgramTest):
             ["data", "tokenize", "--input", self.corpus, "--tokenizer", self.tokenizer, "--out", self.root / "b"],
         ]:
             with self.subTest(words=words):
-                text = self.succeeds(*words, "--json").decode()
-                self.assertEqual(text.count("\n"), 1)
-                json.loads(text)
+                lines = self.json_lines_of(*words, "--json")
+                self.assertGreater(len(lines), 0)
+                self.assertEqual({type(line) for line in lines}, {dict})
+        self.assertEqual(self.succeeds("runs", "ls", self.data, "--json"), b"")
 
     def test_version_and_quiet(self):
         self.assertRegex(self.succeeds("--version").decode(), r"^\d+\.\d+\.\d+ \(.+\)\n$")

@@ -276,6 +276,11 @@ TEST(Families, PositionsOfGptNeoxUnderOtherNamesAreRefused) {
     stated[own] = 0.75;
     EXPECT_NO_THROW(kGptNeoxFamily.read(stated)) << own;
   }
+  Json heads = json;
+  heads["head_dim"] = 8;  // 16 / 2
+  EXPECT_NO_THROW(kGptNeoxFamily.read(heads));
+  heads["head_dim"] = 16;
+  EXPECT_LOAM_ERROR(kGptNeoxFamily.read(heads), ErrorCode::kBadFormat, "head_dim");
 }
 
 // Of what Gemma 3 says of its positions in two forms, neither is passed over.
@@ -320,6 +325,10 @@ TEST(Families, GemmaWithoutWindowsStatesOne) {
 TEST(Families, HoldNothingThatTransformersComputesOtherwise) {
   ModelConfig c;
   c.vocab_size = 64, c.dim = 32, c.heads = 4, c.head_dim = 16, c.layers = 2;
+  ModelConfig odd = c;
+  odd.dim = 30;  // of 4 heads of 16: transformers has that in Mistral, not in Llama
+  EXPECT_FALSE(can_hold(kLlamaFamily, derive(odd)));
+  EXPECT_EQ(family_for(derive(odd)).name, "mistral");
   ModelConfig part = c;
   part.rope_dim = 8;  // only Phi-3 and GPT-NeoX rotate a part of a head
   EXPECT_EQ(family_for(derive(part)).name, "phi3");

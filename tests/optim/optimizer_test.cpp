@@ -185,6 +185,12 @@ class OptimizerFixtureTest : public OptimizerTest {
     fill(vector, "group.1", values.begin() + begin, values.end());
     matrices.weight_decay = config.weight_decay;
     vector.weight_decay = config.kind == OptimizerKind::muon ? config.weight_decay_vectors : config.weight_decay;
+    for (const OptimizerGroupConfig& own : config.groups) {
+      OptimGroup& group = own.match == "matrix" ? matrices : vector;
+      group.lr_scale = own.lr_scale;
+      group.weight_decay = own.weight_decay.value_or(group.weight_decay);
+      group.rule = rule_settings(config, own);
+    }
     return {matrices, vector};
   }
   static std::vector<double> masters(const Optimizer& optimizer) {

@@ -36,6 +36,24 @@ TEST(Schedule, CosineAtHandPickedSteps) {
   EXPECT_DOUBLE_EQ(learning_rate(config, 100000, 110), 1e-4);
 }
 
+// nanoGPT's get_lr with lr_decay_iters = 60 and warmup_iters = 10, worked out by hand: the middle is at 35, and the
+// rate stays at its minimum, or goes on falling where the run ends earlier.
+TEST(Schedule, AHorizonOfItsOwn) {
+  for (const ScheduleKind kind : {ScheduleKind::cosine, ScheduleKind::linear}) {
+    OptimizerConfig config = config_of(kind);
+    config.decay_until = 60;
+    for (const int64_t steps : {40, 60, 1000}) {
+      EXPECT_DOUBLE_EQ(learning_rate(config, 5, steps), 5e-4);
+      EXPECT_DOUBLE_EQ(learning_rate(config, 10, steps), 1e-3);
+      EXPECT_NEAR(learning_rate(config, 35, steps), 5.5e-4, 1e-15);
+      EXPECT_GT(learning_rate(config, 59, steps), 1e-4);
+      EXPECT_DOUBLE_EQ(learning_rate(config, 60, steps), 1e-4);
+      EXPECT_DOUBLE_EQ(learning_rate(config, 61, steps), 1e-4);
+      EXPECT_DOUBLE_EQ(learning_rate(config, 999, steps), 1e-4);
+    }
+  }
+}
+
 // torch.optim.lr_scheduler and transformers' schedules, every step: tests/fixtures/make_optimizer_fixture.py.
 TEST(Schedule, EveryKindEqualsTorchOrTransformersOver1000Steps) {
   const std::string path = testing::source_path("tests/fixtures/optimizers.json");

@@ -28,6 +28,7 @@ const std::vector<std::vector<std::string>> kOptimizers{
     {"optimizer.kind=rmsprop", "optimizer.momentum=0.5", "optimizer.weight_decay=0.001"},
     {"optimizer.kind=lion", "optimizer.lr=0.001"},
     {"optimizer.kind=muon", R"(optimizer.groups=[{"match":"layers.0.*","lr_scale":0.5}])"},
+    {"optimizer.kind=lion", "optimizer.lr=0.001", R"(optimizer.groups=[{"match":"embedding","kind":"adamw"}])"},
 };
 
 class OptimizersTest : public ::testing::Test {
@@ -115,6 +116,8 @@ TEST_F(OptimizersTest, CheckpointsNameWhatEachKeeps) {
   EXPECT_EQ(kept({"optimizer.kind=sgd"}), std::set<std::string>{});
   EXPECT_EQ(kept({"optimizer.kind=lion", "model.tied_embeddings=false"}),
             (std::set<std::string>{"m.head", "m.layers.1.attention.qkv", "m.norm.weight"}));
+  EXPECT_EQ(kept({"optimizer.kind=sgd", R"(optimizer.groups=[{"match":"vector","kind":"adamw"}])"}),
+            (std::set<std::string>{"m.norm.weight", "v.norm.weight"}));
   EXPECT_EQ(
       kept({"optimizer.kind=muon", "model.tied_embeddings=false"}),
       (std::set<std::string>{"m.head", "v.head", "momentum.layers.1.attention.qkv", "m.norm.weight", "v.norm.weight"}));
@@ -133,7 +136,7 @@ TEST_F(OptimizersTest, MemoryIsPlannedByWhatEachKeeps) {
       double expected = dtype == ComputeDtype::bf16 ? 4 * parameters : 0;
       if (i < numbers.size()) {
         expected += 4 * numbers[i] * parameters;
-      } else {  // Muon: one number for the matrices of the layers, two for the table
+      } else {  // Muon, and Lion with AdamW: one number for the matrices of the layers, two for the table
         expected += 4 * parameters + 4 * 64 * 128;
       }
       EXPECT_NEAR(static_cast<double>(predict_memory(resources.context, config).moments), expected,
@@ -151,6 +154,13 @@ TEST_F(OptimizersTest, AnotherKindIsRefusedEvenWhenChangesAreAllowed) {
     EXPECT_LOAM_ERROR(lion.load(checkpoint, allowed), ErrorCode::kInvalidArgument,
                       "was trained with adamw, whose state lion cannot go on from");
   }
+  const std::string up = R"(optimizer.groups=[{"match":"layers.*.mlp.up","kind":"lion"}])";
+  Trainer other_up = make(config_of({up}));
+  EXPECT_LOAM_ERROR(other_up.load(checkpoint, true), ErrorCode::kInvalidArgument,
+                    "layers.0.mlp.up was trained with adamw, whose state lion cannot go on from");
+  Trainer same = make(config_of({R"(optimizer.groups=[{"match":"layers.*.mlp.up","kind":"adamw","beta1":0.5}])"}));
+  EXPECT_LOAM_ERROR(same.load(checkpoint, false), ErrorCode::kInvalidArgument, "optimizer.groups");
+  EXPECT_NO_THROW(same.load(checkpoint, true));
   Trainer momentum = make(config_of({"optimizer.kind=sgd", "optimizer.momentum=0.9"}));
   Trainer plain = make(config_of({"optimizer.kind=sgd"}));
   CheckpointStore others(directory / "others");
@@ -180,7 +190,8 @@ TEST_F(GroupsTest, KindsAndPatternsAndTheLastOneCounts) {
       {"match":"layers.*.attention.*","lr_scale":0.25,"weight_decay":0.3},{"match":"layers.1.attention.ou?"},
       {"match":"embedding","lr_scale":0},{"match":"vector","weight_decay":0.01}])"});
   const auto expect = [&](const std::string& name, double lr_scale, double weight_decay) {
-    EXPECT_EQ(found.at(name), (ParamSettings{lr_scale, weight_decay, false})) << name;
+    EXPECT_EQ(found.at(name), (ParamSettings{lr_scale, weight_decay, false, {OptimizerKind::adamw, 0.9, 0.95, 1e-8}}))
+        << name;
   };
   expect("layers.0.mlp.up", 0.5, 0.1);
   expect("head", 2, 0.1);
@@ -190,6 +201,21 @@ TEST_F(GroupsTest, KindsAndPatternsAndTheLastOneCounts) {
   expect("embedding", 0, 0.1);
   expect("norm.weight", 1, 0.01);
   expect("layers.0.attention_norm.weight", 1, 0.01);
+}
+
+TEST_F(GroupsTest, EveryGroupMayHaveARuleOfItsOwn) {
+  const auto found = settings_of({"optimizer.kind=lion", R"(optimizer.groups=[{"match":"embedding","kind":"adamw"},
+      {"match":"head","kind":"muon"},{"match":"layers.0.*","kind":"muon","beta1":0.5},{"match":"norm.*","beta2":0.7}])"});
+  const auto is = [&](const std::string& name, OptimizerKind kind, double beta1, double beta2, bool orthogonal) {
+    EXPECT_EQ(found.at(name).rule, (RuleSettings{kind, beta1, beta2, 1e-8})) << name;
+    EXPECT_EQ(found.at(name).orthogonal, orthogonal) << name;
+  };
+  is("embedding", OptimizerKind::adamw, 0.9, 0.95, false);
+  is("head", OptimizerKind::muon, 0.9, 0.95, false);  // no matrix of a layer: by AdamW
+  is("layers.0.mlp.up", OptimizerKind::muon, 0.5, 0.95, true);
+  is("layers.0.mlp_norm.weight", OptimizerKind::muon, 0.5, 0.95, false);
+  is("layers.1.mlp.up", OptimizerKind::lion, 0.9, 0.99, false);
+  is("norm.weight", OptimizerKind::lion, 0.9, 0.7, false);
 }
 
 TEST_F(GroupsTest, MuonTakesTheMatricesOfTheLayers) {

@@ -102,6 +102,41 @@ TEST_F(OriginTest, TheSameCommandGoesOnWithABranch) {
   EXPECT_LOAM_ERROR(start(o, {"optimizer.decay_steps=12"}), ErrorCode::kInvalidArgument, "optimizer.decay_steps");
 }
 
+// The newest whole checkpoint of the run, and the run's model; a branch goes on with what it began with.
+TEST_F(OriginTest, ADirectoryOfARunMeansWhatIsInIt) {
+  const auto settled = [](RunOptions o) {
+    settle_origin(o);
+    return o;
+  };
+  run(options("stable"));
+  RunOptions o = branch_of(directory / "stable", "branch");
+  EXPECT_EQ(*settled(o).branch, checkpoint("stable", 40));
+  const Path torn = checkpoint("stable", 40) / "model.safetensors";
+  std::filesystem::resize_file(torn, std::filesystem::file_size(torn) - 1);
+  EXPECT_EQ(*settled(o).branch, checkpoint("stable", 35));
+  EXPECT_EQ(*settled(branch_of(checkpoint("stable", 5), "branch")).branch, checkpoint("stable", 5));
+  EXPECT_EQ(start(settled(o), kDecay).steps, 45);
+  const std::string whole = final_state(o.out);
+  // Killed after step 40, while the run it came from went on.
+  std::filesystem::remove_all(checkpoint("branch", 45));
+  std::filesystem::remove_all(checkpoint("stable", 40));
+  run(options("stable"));
+  EXPECT_EQ(*settled(o).branch, checkpoint("stable", 35));
+  EXPECT_EQ(start(settled(o), kDecay).steps, 45);
+  EXPECT_EQ(final_state(o.out), whole);
+  o.resume = RunOptions::Resume::never;
+  EXPECT_EQ(*settled(o).branch, checkpoint("stable", 40));
+
+  RunOptions further = options("further");
+  further.init_from = directory / "stable";
+  EXPECT_EQ(*settled(further).init_from, directory / "stable" / "model");
+  std::filesystem::remove_all(directory / "stable" / "model");
+  EXPECT_LOAM_ERROR(settle_origin(further), ErrorCode::kNotFound, "the run has no model yet");
+  std::filesystem::remove_all(directory / "stable" / "checkpoints");
+  o.branch = directory / "stable";
+  EXPECT_LOAM_ERROR(settle_origin(o), ErrorCode::kNotFound, "there is no complete checkpoint");
+}
+
 TEST_F(OriginTest, ABranchMayOnlyChangeTheScheduleAndWhatIsKept) {
   run(options("stable"));
   const RunOptions o = branch_of(checkpoint("stable", 10), "branch");

@@ -120,6 +120,21 @@ TEST_F(RunTest, InterruptedAndResumedIsTheSameRun) {
   }
 }
 
+TEST_F(RunTest, WhatIsInterruptedBeforeItsFirstStepHasNoModel) {
+  run(options("whole"));
+  const RunOptions o = options("run");
+  request_interrupt();
+  const RunSummary nothing = run(o);
+  EXPECT_TRUE(nothing.interrupted);
+  EXPECT_FALSE(nothing.has_model);
+  EXPECT_EQ(nothing.steps, 0);
+  EXPECT_FALSE(std::filesystem::exists(o.out / "model"));
+  clear_interrupt();
+  EXPECT_TRUE(run(o).has_model);
+  EXPECT_EQ(final_state(o.out), final_state(directory / "whole"));
+  EXPECT_TRUE(std::filesystem::exists(o.out / "model" / "model.safetensors"));
+}
+
 TEST_F(RunTest, AFullDiskDuringASaveLeavesTheLastGoodCheckpoint) {
   run(options("whole"));
   ASSERT_NE(::signal(SIGXFSZ, SIG_IGN), SIG_ERR);

@@ -69,13 +69,14 @@ HWY_INLINE Vec one_minus(double value) { return set_rounded(1 - value); }
 HWY_INLINE float* part(const View& state, int64_t begin) { return state ? state.ptr<float>() + begin : nullptr; }
 
 template <AdamForm kForm>
-HWY_INLINE void adam_chunk(const AdamwArgs& a, const StepState& state, int64_t begin, int64_t end) {
+HWY_INLINE void adam_chunk(const AdamwArgs& a, double c1, double c2, const StepState& state, int64_t begin,
+                           int64_t end) {
   constexpr bool kCourse = kForm == AdamForm::course;
-  const double lr = rate(a, state), root2 = std::sqrt(static_cast<double>(state.beta2_correction));
+  const double lr = rate(a, state), root2 = std::sqrt(c2);
   const Vec beta1 = set_rounded(a.beta1), one_minus_beta1 = one_minus(a.beta1);
   const Vec beta2 = set_rounded(a.beta2), one_minus_beta2 = one_minus(a.beta2);
   const Vec decay = set(a.weight_decay), kept = set_rounded(1 - lr * a.weight_decay);
-  const Vec step = set_rounded(lr / state.beta1_correction * (kCourse ? root2 : 1));
+  const Vec step = set_rounded(lr / c1 * (kCourse ? root2 : 1));
   const Vec inverse_root = set_rounded(kCourse ? 1 : 1 / root2);
   float *m = part(a.m, begin), *v = part(a.v, begin);
   update(a, state, begin, end, [&](int64_t i, auto width, Vec g, Vec w) LOAM_LOOP_BODY {
@@ -92,19 +93,19 @@ HWY_INLINE void adam_chunk(const AdamwArgs& a, const StepState& state, int64_t b
   });
 }
 
-void adamw_chunk(const AdamwArgs& a, const StepState& state, int64_t begin, int64_t end) {
+void adamw_chunk(const AdamwArgs& a, double c1, double c2, const StepState& state, int64_t begin, int64_t end) {
   switch (a.form) {
     case AdamForm::decoupled:
-      return adam_chunk<AdamForm::decoupled>(a, state, begin, end);
+      return adam_chunk<AdamForm::decoupled>(a, c1, c2, state, begin, end);
     case AdamForm::l2:
-      return adam_chunk<AdamForm::l2>(a, state, begin, end);
+      return adam_chunk<AdamForm::l2>(a, c1, c2, state, begin, end);
     case AdamForm::course:
-      return adam_chunk<AdamForm::course>(a, state, begin, end);
+      return adam_chunk<AdamForm::course>(a, c1, c2, state, begin, end);
   }
 }
 
 void sgd_chunk(const SgdArgs& a, const StepState& state, int64_t begin, int64_t end) {
-  const bool first = state.first_update != 0;
+  const bool first = state.updates == 0;
   const Vec lr = set_rounded(rate(a, state)), decay = set(a.weight_decay), momentum = set(a.momentum);
   const Vec kept = set(first ? 0 : a.momentum), taken = first ? set(1) : one_minus(a.dampening);
   float* buffer = part(a.buffer, begin);
@@ -243,8 +244,10 @@ void clip(const ExecContext& ctx, const ClipArgs& a) {
 }
 
 void adamw(const ExecContext& ctx, const AdamwArgs& a) {
+  const double t = ctx.step ? static_cast<double>(ctx.step->updates) + 1 : 1;
+  const double c1 = 1 - std::pow(a.beta1, t), c2 = 1 - std::pow(a.beta2, t);
   update(ctx, "adamw", a, [&](const StepState& state, int64_t begin, int64_t end) {
-    HWY_DYNAMIC_DISPATCH(adamw_chunk)(a, state, begin, end);
+    HWY_DYNAMIC_DISPATCH(adamw_chunk)(a, c1, c2, state, begin, end);
   });
 }
 

@@ -114,11 +114,12 @@ struct Adam {
 
   __device__ void start(const StepState& state, double lr, float weight_decay) {
     const bool course = form == AdamForm::course;
-    const double root2 = sqrt(static_cast<double>(state.beta2_correction));
+    const auto t = static_cast<double>(state.updates + 1);
+    const double c1 = 1 - pow(exact_beta1, t), root2 = sqrt(1 - pow(exact_beta2, t));
     beta1 = rounded(exact_beta1), one_minus_beta1 = rounded(1 - exact_beta1);
     beta2 = rounded(exact_beta2), one_minus_beta2 = rounded(1 - exact_beta2);
     decay = weight_decay, kept = rounded(1 - __dmul_rn(lr, weight_decay));
-    step = rounded(lr / state.beta1_correction * (course ? root2 : 1));
+    step = rounded(lr / c1 * (course ? root2 : 1));
     inverse_root = rounded(course ? 1 : 1 / root2);
   }
   template <int W>
@@ -160,7 +161,7 @@ struct Sgd {
   float lr = 0, decay = 0, kept = 0, taken = 0;
 
   __device__ void start(const StepState& state, double rate, float weight_decay) {
-    const bool first = state.first_update != 0;
+    const bool first = state.updates == 0;
     lr = rounded(rate), decay = weight_decay;
     kept = first ? 0 : momentum, taken = first ? 1 : rounded(1 - dampening);
   }

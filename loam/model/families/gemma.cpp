@@ -32,6 +32,7 @@ ModelConfig read_common(const Json& json, Settings& s) {
 }
 
 Json write_common(const ModelConfig& c) {
+  need_width_of_whole_heads(c);
   Json json = write_llama_like(c, kActivation);
   const double scale = c.attention_scale > 0 ? c.attention_scale : 1 / std::sqrt(static_cast<double>(c.head_dim));
   const double scalar = std::round(1 / (scale * scale));  // transformers takes nothing but a whole number

@@ -1,5 +1,7 @@
 // GPT-NeoX and Pythia: LayerNorm, attention and feed-forward block side by side, a part of each head rotated, biases.
 // Black et al. 2022; Biderman et al. 2023.
+#include <algorithm>
+
 #include "loam/model/families/family.h"
 #include "loam/model/families/rope_settings.h"
 
@@ -27,6 +29,7 @@ ModelConfig read(const Json& json) {
   c.init_std = s.number("initializer_range", 0.02);
   // Names of its own; what others are called transformers passes over.
   const double theta = s.number("rotary_emb_base", 10000), partial = s.number("rotary_pct", 0.25);
+  s.require("head_dim", c.dim / std::max<int64_t>(c.heads, 1));  // which transformers would take for rotations alone
   s.require("rope_theta", theta);
   s.require("partial_rotary_factor", partial);
   read_rope(s, c, {.theta = theta, .partial = partial});

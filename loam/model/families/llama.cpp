@@ -19,6 +19,7 @@ ModelConfig read(const Json& json) {
 }
 
 Json write(const ModelConfig& c) {
+  need_width_of_whole_heads(c);
   Json json = write_llama_like(c);
   json["attention_bias"] = c.attention_bias;
   json["mlp_bias"] = c.mlp_bias;

@@ -39,6 +39,10 @@ Json write_llama_like(const ModelConfig& c, const char* activation_key) {
   return json;
 }
 
+void need_width_of_whole_heads(const ModelConfig& c) {
+  LOAM_CHECK(c.dim % c.heads == 0, "a width of {} is no multiple of {} heads", c.dim, c.heads);
+}
+
 std::vector<TensorRule> llama_like_rules(const ModelConfig& c, const LayerNorms& norms) {
   std::vector<TensorRule> all{{"model.embed_tokens.weight", "embedding"}};
   const std::string layer = "model.layers.{}.", attention = layer + "self_attn.", mlp = layer + "mlp.";

@@ -19,6 +19,8 @@ struct LlamaDefaults {
 // Sizes, norm, activation, tying; not biases, positions, windows.
 ModelConfig read_llama_like(Settings& s, const LlamaDefaults& defaults = {});
 Json write_llama_like(const ModelConfig& c, const char* activation_key = "hidden_act");
+// Of families for which transformers demands it, though head_dim is stated.
+void need_width_of_whole_heads(const ModelConfig& c);
 
 // File names of a layer's norms, each "" where the family has none.
 struct LayerNorms {
