@@ -9,10 +9,10 @@
 namespace loam::cuda {
 namespace {
 
-constexpr int kHeld = 4;                     // packs of a row that a thread holds
-constexpr int kBlock = 256;                  // threads
-constexpr int64_t kWarpRow = kWarp * 32;     // elements of a row that a warp takes
-constexpr int64_t kMostTeams = 132 * 2 * 8;  // in flight, where each adds up gradients of the weights
+constexpr int kHeld = 4;                  // packs of a row that a thread holds
+constexpr int kBlock = 256;               // threads
+constexpr int64_t kWarpRow = kWarp * 32;  // elements of a row that a warp takes
+constexpr int64_t kMostBlocks = 132 * 2;  // in flight, where teams add up gradients of the weights
 
 // Rows in groups of `group` that lie evenly, while the groups may lie apart.
 struct GroupedRows {
@@ -127,7 +127,8 @@ __global__ void __launch_bounds__(kBlock) norm_bwd_kernel(NormBackward<T> a) {
   const int C = static_cast<int>(a.in.cols);
   constexpr int kSpan = kHeld * kTeam * W;
   Pack<W> d_weight[kHeld] = {}, d_bias[kHeld] = {};
-  float *to_weight = a.d_weight ? a.d_weight + team * C : nullptr, *to_bias = a.d_bias ? a.d_bias + team * C : nullptr;
+  float *to_weight = a.d_weight ? a.d_weight + team * C : nullptr,
+        *to_bias = kCentred && a.d_bias ? a.d_bias + team * C : nullptr;
   if (team >= a.in.rows) {  // adds nothing up
     for (int c = kSpan + threadIdx.x * W; c < C; c += kTeam * W) {
       if (to_weight) store(to_weight + c, Pack<W>{});
@@ -147,7 +148,7 @@ __global__ void __launch_bounds__(kBlock) norm_bwd_kernel(NormBackward<T> a) {
         g_sum += g;
         gh_sum += g * h;
         weight_sum.v[i] += out.v[i] * h;
-        bias_sum.v[i] += out.v[i];
+        if constexpr (kCentred) bias_sum.v[i] += out.v[i];
       }
     };
 #pragma unroll
@@ -247,7 +248,7 @@ void backward(const ExecContext& ctx, const LayerNormBwdArgs& a, const char* nam
   const GroupedRows to = a.d_x ? grouped_rows(a.d_x, name) : GroupedRows{};
   check_width(in, name);
   const dim3 block = block_of(in.cols);
-  const int64_t blocks = std::max<int64_t>(1, std::min(ceil_div(in.rows, block.y), kMostTeams / block.y));
+  const int64_t blocks = std::max<int64_t>(1, std::min(ceil_div(in.rows, block.y), kMostBlocks));
   const int64_t teams = blocks * block.y;
   const auto partial = [&](const View& v) {
     return v ? ctx.empty({teams, in.cols}, DType::f32, MemoryKind::workspace) : Tensor();

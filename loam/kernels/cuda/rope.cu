@@ -1,5 +1,5 @@
 // Rotary positions: a block a token. Its threads first make the cosines and sines of some pairs, in f64 from the
-// integer position, then rotate these pairs in every head.
+// integer position, then rotate these pairs in every head, W at a time.
 #include "loam/kernels/rope.h"
 
 #include "loam/kernels/cuda/launch.cuh"
@@ -22,15 +22,25 @@ struct RopeViews {
   float factor;
 };
 
-template <class T>
+// Rotates W pairs, of which pair j is (e[j kStep], e[j kStep + kApart]).
+template <int W, int kStep, int kApart>
+__device__ void rotate(float (&e)[2 * W], const float* cosine, const float* sine) {
+#pragma unroll
+  for (int j = 0; j < W; ++j) {
+    const float a = e[j * kStep], b = e[j * kStep + kApart];
+    e[j * kStep] = a * cosine[j] - b * sine[j];
+    e[j * kStep + kApart] = a * sine[j] + b * cosine[j];
+  }
+}
+
+template <class T, int W>
 __global__ void rope_kernel(RopeViews<T> v) {
   __shared__ float cosine[kPairs], sine[kPairs];
   const int64_t token = blockIdx.x;
   const T* in = v.in + token * v.in_token;
   T* out = v.out + token * v.out_token;
-  const auto put = [&](T* to, float value) { *to = from_float<T>(v.accumulate ? to_float(*to) + value : value); };
   for (int first = 0; first < v.pairs; first += kPairs) {
-    const int count = min(kPairs, v.pairs - first);
+    const int count = min(kPairs, v.pairs - first), groups = count / W;
     __syncthreads();
     for (int k = threadIdx.x; k < count; k += kThreads) {
       double s, c;
@@ -39,22 +49,32 @@ __global__ void rope_kernel(RopeViews<T> v) {
       sine[k] = (v.inverse ? -v.factor : v.factor) * static_cast<float>(s);
     }
     __syncthreads();
-    for (int i = threadIdx.x; i < v.heads * count; i += kThreads) {
-      const int head = i / count, k = i % count;
+    for (int i = threadIdx.x; i < v.heads * groups; i += kThreads) {
+      const int head = i / groups, k = i % groups * W;
       const int low = v.interleaved ? 2 * (first + k) : first + k;
-      const int high = v.interleaved ? low + 1 : low + v.pairs;
+      const int high = v.interleaved ? low + W : low + v.pairs;
       const T* from = in + head * v.in_head;
       T* to = out + head * v.out_head;
-      const float a = to_float(from[low]), b = to_float(from[high]);
-      put(to + low, a * cosine[k] - b * sine[k]);
-      put(to + high, a * sine[k] + b * cosine[k]);
+      Pack<W> x = load<W>(from + low), y = load<W>(from + high);
+      float e[2 * W];
+#pragma unroll
+      for (int j = 0; j < W; ++j) e[j] = x.v[j], e[W + j] = y.v[j];
+      if (v.interleaved) {
+        rotate<W, 2, 1>(e, cosine + k, sine + k);
+      } else {
+        rotate<W, 1, W>(e, cosine + k, sine + k);
+      }
+#pragma unroll
+      for (int j = 0; j < W; ++j) x.v[j] = e[j], y.v[j] = e[W + j];
+      store_or_add<W>(to + low, x, v.accumulate);
+      store_or_add<W>(to + high, y, v.accumulate);
     }
   }
-  const int rest = v.dim - 2 * v.pairs;  // is not rotated
-  if (rest == 0 || (in == out && !v.accumulate)) return;
+  const int rest = (v.dim - 2 * v.pairs) / W;  // packs that are not rotated
+  if (in == out && !v.accumulate) return;
   for (int i = threadIdx.x; i < v.heads * rest; i += kThreads) {
-    const int head = i / rest, at = 2 * v.pairs + i % rest;
-    put(out + head * v.out_head + at, to_float(in[head * v.in_head + at]));
+    const int head = i / rest, at = 2 * v.pairs + i % rest * W;
+    store_or_add<W>(out + head * v.out_head + at, load<W>(in + head * v.in_head + at), v.accumulate);
   }
 }
 
@@ -78,7 +98,10 @@ void rope(const ExecContext& ctx, const RopeArgs& a) {
                              a.inverse,
                              a.accumulate,
                              a.factor};
-    rope_kernel<<<static_cast<unsigned>(tokens), kThreads, 0, stream_of(ctx.stream)>>>(views);
+    const int width = pack_width(dim, {{views.in, sizeof(T), views.in_token | views.in_head},
+                                       {views.out, sizeof(T), views.out_token | views.out_head}});
+    const auto kernel = width >= 4 && views.pairs % 4 == 0 ? rope_kernel<T, 4> : rope_kernel<T, 1>;
+    kernel<<<static_cast<unsigned>(tokens), kThreads, 0, stream_of(ctx.stream)>>>(views);
     launched("rope");
   });
 }
