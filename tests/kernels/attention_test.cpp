@@ -21,6 +21,8 @@ struct Case {
   double softcap = 0;
   std::vector<float> slopes = {};  // [H] or empty
   double dropout = 0;
+  bool aligned = false;  // every row is at a multiple of 16 bytes
+  int64_t padding(int64_t elements) const { return aligned ? 8 * elements : elements; }
   double scale() const { return 1 / std::sqrt(static_cast<double>(D)); }
   int64_t position(int64_t b, int64_t t) const {  // of a query among the keys
     return t + (key_count.empty() ? S : int64_t{key_count[static_cast<size_t>(b)]}) - T;
@@ -69,14 +71,14 @@ View heads_view(const Matrix& m, int64_t batch, int64_t heads, int64_t width, in
 struct Problem {
   Problem(const Case& c, DType dtype, uint64_t seed, double size = 1)
       : test(c),
-        q(dtype, c.B * c.T, c.H * c.D, 3, random_values(c.B * c.T * c.H * c.D, seed, size)),
-        kv(dtype, c.B * c.S, 2 * c.K * c.D, 5, random_values(c.B * c.S * 2 * c.K * c.D, seed + 1, size)),
-        out(dtype, c.B * c.T, c.H * c.D, 1),
+        q(dtype, c.B * c.T, c.H * c.D, c.padding(3), random_values(c.B * c.T * c.H * c.D, seed, size)),
+        kv(dtype, c.B * c.S, 2 * c.K * c.D, c.padding(5), random_values(c.B * c.S * 2 * c.K * c.D, seed + 1, size)),
+        out(dtype, c.B * c.T, c.H * c.D, c.padding(1)),
         d_out(dtype, c.B * c.T, c.H * c.D, 0, random_values(c.B * c.T * c.H * c.D, seed + 2)),
         lse(DType::f32, c.B * c.H, c.T, 2),
         max_logit(DType::f32, c.B * c.H, c.T, 1),
-        d_q(dtype, c.B * c.T, c.H * c.D, 4),
-        d_kv(dtype, c.B * c.S, 2 * c.K * c.D, 7) {}
+        d_q(dtype, c.B * c.T, c.H * c.D, c.padding(4)),
+        d_kv(dtype, c.B * c.S, 2 * c.K * c.D, c.padding(7)) {}
 
   AttentionMask mask() {
     AttentionMask m;
@@ -350,6 +352,52 @@ TEST(Attention, DropoutMatchesReference) {
   }
 }
 
+// Every class of head dims, with sizes that are no multiple of a tile, rows that can be read 16 bytes at a time, and
+// the options that change how a tile is computed.
+TEST(Attention, AlignedRowsMatchReference) {
+  uint64_t seed = 1500;
+  for (DType dtype : kFloats) {
+    for (int64_t D : {24, 64, 80, 128, 136, 256}) {
+      const Case plain{.B = 2, .T = 150, .S = 170, .H = 3, .K = 1, .D = D, .aligned = true};
+      expect_matches(plain, dtype, seed++);
+      Case c = plain;
+      c.causal = false;
+      expect_matches(c, dtype, seed++);
+      c = plain;
+      c.H = 2, c.K = 2, c.T = c.S = 300, c.B = 1;
+      c.first_key = documents({70, 129, 1}, c.T);
+      expect_matches(c, dtype, seed++);
+      c = plain;
+      c.slopes = {0.25f, 0.0625f, 0.01f};
+      c.window = 40;
+      expect_matches(c, dtype, seed++);
+      c = plain;
+      c.softcap = 0.7;
+      c.dropout = 0.3;
+      c.key_count = {170, 151};
+      expect_matches(c, dtype, seed++);
+    }
+  }
+}
+
+// How rows lie in memory changes no bit.
+TEST(Attention, AlignmentDoesNotChangeBits) {
+  for (DType dtype : kFloats) {
+    for (int64_t D : {64, 128, 256}) {
+      const Case apart{.B = 2, .T = 70, .S = 140, .H = 4, .K = 2, .D = D, .window = 50};
+      Case together = apart;
+      together.aligned = true;
+      Problem one(apart, dtype, 1600), other(together, dtype, 1600);
+      one.forward(), one.backward();
+      other.forward(), other.backward();
+      EXPECT_EQ(one.out.values(), other.out.values());
+      EXPECT_EQ(one.lse.values(), other.lse.values());
+      EXPECT_EQ(one.d_q.values(), other.d_q.values());
+      EXPECT_EQ(one.d_kv.values(), other.d_kv.values());
+    }
+  }
+}
+
 TEST(Attention, EveryInstructionSetMatchesReference) {
   for_each_target([] {
     expect_matches({.B = 1, .T = 130, .S = 130, .H = 2, .K = 1, .D = 40, .first_key = documents({50}, 130)}, DType::f32,
@@ -401,14 +449,21 @@ TEST(Attention, BackwardMatchesFiniteDifference) {
 }
 
 TEST(Attention, GradientsAccumulate) {
-  Problem p({.B = 1, .T = 40, .S = 50, .H = 2, .K = 1, .D = 16}, DType::f32, 700);
-  p.forward();
-  p.backward();
-  const Values once_q = p.d_q.values(), once_kv = p.d_kv.values();
-  p.backward(1, true);
-  const Values twice_q = p.d_q.values(), twice_kv = p.d_kv.values();
-  for (size_t i = 0; i < once_q.size(); ++i) ASSERT_EQ(twice_q[i], 2 * once_q[i]);
-  for (size_t i = 0; i < once_kv.size(); ++i) ASSERT_EQ(twice_kv[i], 2 * once_kv[i]);
+  for (int64_t D : {16, 128, 256}) {
+    for (DType dtype : kFloats) {
+      Problem p({.B = 1, .T = 40, .S = 50, .H = 2, .K = 1, .D = D}, dtype, 700);
+      p.forward();
+      p.backward();
+      Values twice_q = p.d_q.values(), twice_kv = p.d_kv.values();
+      for (double& x : twice_q) x *= 2;
+      for (double& x : twice_kv) x *= 2;
+      p.backward(1, true);
+      // The sum is rounded once, from the gradient before its own rounding.
+      const double bound = dtype == DType::f32 ? 0 : 2 * unit_roundoff(dtype);
+      expect_close(p.d_q.values(), twice_q, bound, "d_q");
+      expect_close(p.d_kv.values(), twice_kv, bound, "d_k, d_v");
+    }
+  }
 }
 
 TEST(Attention, ThreadsDoNotChangeBits) {
@@ -499,7 +554,8 @@ TEST(Attention, DocumentsDoNotLeak) {
   for (int64_t length : {1, 95, 96, 97, 130}) {
     for (double poison : {3.0, kInf, std::numeric_limits<double>::quiet_NaN()}) {
       for (DType dtype : kFloats) {
-        const Case c{.B = 1, .T = T, .S = T, .H = 2, .K = 1, .D = 24, .first_key = documents({length, 40}, T)};
+        const int64_t D = length == 96 ? 128 : length == 97 ? 256 : 24;
+        const Case c{.B = 1, .T = T, .S = T, .H = 2, .K = 1, .D = D, .first_key = documents({length, 40}, T)};
         Problem clean(c, dtype, 1100), changed(c, dtype, 1100);
         for (int64_t t = length; t < length + 40; ++t) {  // the middle document
           for (int64_t i = 0; i < c.H * c.D; ++i) changed.q.put(t, i, poison), changed.d_out.put(t, i, poison);
