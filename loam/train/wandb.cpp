@@ -4,6 +4,7 @@
 #include <ctime>
 #include <map>
 
+#include "loam/base/error.h"
 #include "loam/base/hash.h"
 #include "loam/train/metrics.h"
 #include "loam/train/protobuf.h"
