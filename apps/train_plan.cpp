@@ -40,12 +40,14 @@ int print_run_plan(const ExecContext& ctx, const TrainConfig& given, const RunOp
     data = start.data.train[0].set->info();
     data.tokens = 0;
     for (const NamedSet& source : start.data.train) data.tokens += source.set->tokens();
-    mixture.emplace(make_mixture(config, start.data));
-    for (const std::string& warning : data_warnings(config, *mixture)) log_warn("{}", warning);
     if (start.checkpoint) {
       done = start.checkpoint->step;
-      Trainer::check_checkpoint(*start.checkpoint, config, start.data, options.allow_changed_config, start.branches);
+      mixture.emplace(Trainer::check_checkpoint(*start.checkpoint, config, start.data, options.allow_changed_config,
+                                                start.branches));
+    } else {
+      mixture.emplace(make_mixture(config, start.data));
     }
+    for (const std::string& warning : data_warnings(config, *mixture)) log_warn("{}", warning);
   }
   lock.reset();
   RunPlan plan = Trainer::plan(config, data.tokens);
