@@ -269,6 +269,27 @@ TEST_F(MixtureRunTest, OneSourceBecomesSeveral) {
   expect_targets(*trainer);
 }
 
+// Stages begin at shares of the steps, which a branch may change.
+TEST_F(MixtureRunTest, StagesOfABranchAreThoseOfItsSteps) {
+  config_.data.shuffle = false;
+  config_.data.stages = {{0, {1, 0, 0}}, {0.5, {0, 1, 3}}};
+  config_.steps = 20;
+  Life trainer = make();
+  take(*trainer, 10, {{"a", 1}});
+  take(*trainer, 2, {{"b", 1}, {"c", 3}});
+  const Path saved = save(*trainer);
+  config_.steps = 40;
+  Life run = make();
+  EXPECT_LOAM_ERROR(run->load(saved, false), ErrorCode::kInvalidArgument, "steps: 20 -> 40");
+  Life branch = make();
+  branch->load(VerifiedCheckpoint(saved), false, true);
+  take(*branch, 8, {{"a", 1}});
+  Life again = loaded(save(*branch));
+  take(*again, 20, {{"b", 1}, {"c", 3}});
+  expect_in_order();
+  expect_targets(*again);
+}
+
 // What a checkpoint is given instead of its mixture; null for a checkpoint that is older than it.
 class StateTest : public MixtureRunTest {
  protected:
