@@ -196,7 +196,8 @@ Json inspect(const std::string& name) {
     if (path.extension() == ".json") return inspect_tokenizer(load_tokenizer(path));
   }
   fail(ErrorCode::kBadFormat,
-       "{}: not a model, run, checkpoint, data directory, token set, tokenizer, .safetensors, .gguf or llama2.c .bin file",
+       "{}: not a model, run, checkpoint, data directory, token set, tokenizer, .safetensors, .gguf or llama2.c .bin "
+       "file",
        name);
 }
 

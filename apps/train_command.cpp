@@ -114,18 +114,24 @@ RunOptions run_options(const TrainOptions& o, const CommonFlags& flags) {
   return options;
 }
 
-// With --wandb also after an error that ends a run: its curve is what one wants to see.
+// Also of a run that ended in an error, whose curve is what one wants to see. The run counts, not its copy.
+void write_for_wandb(const Path& run) {
+  try {
+    if (is_run(run) && read_run(run).status != "running") {
+      log_info("for Weights & Biases: wandb sync {}", write_wandb_run(run).string());
+    }
+  } catch (const Error& error) {
+    log_warn("--wandb: {}", error.what());
+  }
+}
+
 RunSummary run(const ExecContext& ctx, const TrainConfig& config, const RunOptions& options, bool wandb) {
-  const auto write = [&] {
-    if (wandb && is_run(options.out))
-      log_info("for Weights & Biases: wandb sync {}", write_wandb_run(options.out).string());
-  };
   try {
     const RunSummary summary = run_training(ctx, config, options);
-    write();
+    if (wandb) write_for_wandb(options.out);
     return summary;
   } catch (const Error&) {
-    write();
+    if (wandb) write_for_wandb(options.out);
     throw;
   }
 }

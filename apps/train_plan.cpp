@@ -40,12 +40,11 @@ int print_run_plan(const ExecContext& ctx, const TrainConfig& given, const RunOp
     data = start.data.train[0].set->info();
     data.tokens = 0;
     for (const NamedSet& source : start.data.train) data.tokens += source.set->tokens();
-    mixture.emplace(make_mixture(config, start.data));
+    if (start.checkpoint) done = start.checkpoint->step;
+    mixture.emplace(start.checkpoint ? Trainer::check_checkpoint(*start.checkpoint, config, start.data,
+                                                                 options.allow_changed_config, start.branches)
+                                     : make_mixture(config, start.data));
     for (const std::string& warning : data_warnings(config, *mixture)) log_warn("{}", warning);
-    if (start.checkpoint) {
-      done = start.checkpoint->step;
-      Trainer::check_checkpoint(*start.checkpoint, config, start.data, options.allow_changed_config, start.branches);
-    }
   }
   lock.reset();
   RunPlan plan = Trainer::plan(config, data.tokens);

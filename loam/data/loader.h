@@ -56,6 +56,7 @@ class Loader {
 
   int64_t samples_per_epoch() const { return samples_; }
   double padding_share() const;  // of the tokens of an epoch
+  void set_seed(uint64_t seed) { options_.seed = seed; }
   // Sample s lies in epoch s / samples_per_epoch().
   void fill_row(int64_t sample, const TokenRow& row) const;
   // Row r of the result is sample `first_sample + r`.

@@ -108,9 +108,49 @@ std::vector<int64_t> Interleaving::counts(int64_t turns) const {
   return counts;
 }
 
-Mixture::Mixture(const std::vector<NamedSet>& sources, const std::vector<MixtureStage>& stages, LoaderOptions options)
+MixtureOrder::MixtureOrder(const std::vector<MixtureStage>& stages, const MixtureStart& start)
+    : first_sample_(start.first_sample) {
+  LOAM_CHECK(!stages.empty(), "mixture: 0 stages");
+  const size_t sources = stages[0].weights.size();
+  std::vector<int64_t> earlier = start.taken;
+  if (earlier.empty()) earlier.resize(sources);
+  LOAM_CHECK(first_sample_ >= 0 && earlier.size() == sources, "mixture: begins at sample {} of {} sources",
+             first_sample_, earlier.size());
+  for (size_t i = 0; i < stages.size(); ++i) {
+    const MixtureStage& stage = stages[i];
+    LOAM_CHECK(stage.weights.size() == sources, "mixture: {} weights for {} sources", stage.weights.size(), sources);
+    LOAM_CHECK(i == 0 ? stage.begin == 0 : stage.begin >= stages[i - 1].begin, "mixture: a stage begins at sample {}",
+               stage.begin);
+    const int64_t begin = std::max(stage.begin, first_sample_);
+    if (i + 1 < stages.size() && stages[i + 1].begin <= begin) continue;
+    if (!stages_.empty()) earlier = counts(begin);
+    stages_.push_back({begin, Interleaving(stage.weights), earlier});
+  }
+}
+
+const MixtureOrder::Stage& MixtureOrder::stage_of(int64_t sample) const {
+  LOAM_CHECK(sample >= first_sample_, "mixture: sample {}, of an order that begins at {}", sample, first_sample_);
+  const auto after = std::upper_bound(stages_.begin(), stages_.end(), sample,
+                                      [](int64_t s, const Stage& stage) { return s < stage.begin; });
+  return *(after - 1);
+}
+
+MixtureOrder::Place MixtureOrder::place(int64_t sample) const {
+  const Stage& stage = stage_of(sample);
+  const Interleaving::Turn turn = stage.order.turn(sample - stage.begin);
+  return {turn.source, stage.earlier[static_cast<size_t>(turn.source)] + turn.index};
+}
+
+std::vector<int64_t> MixtureOrder::counts(int64_t samples) const {
+  const Stage& stage = stage_of(samples);
+  std::vector<int64_t> counts = stage.order.counts(samples - stage.begin);
+  for (size_t k = 0; k < counts.size(); ++k) counts[k] += stage.earlier[k];
+  return counts;
+}
+
+Mixture::Mixture(const std::vector<NamedSet>& sources, const std::vector<MixtureStage>& stages, LoaderOptions options,
+                 const MixtureStart& start)
     : options_(options) {
-  LOAM_CHECK(!sources.empty() && !stages.empty(), "mixture: {} sources in {} stages", sources.size(), stages.size());
   for (const NamedSet& source : sources) {
     try {
       loaders_.emplace_back(source.set, options);
@@ -119,30 +159,21 @@ Mixture::Mixture(const std::vector<NamedSet>& sources, const std::vector<Mixture
       fail(error.code(), "data source \"{}\": {}", source.name, error.what());
     }
     names_.push_back(source.name);
-    options.seed += kNextKey;
   }
-  std::vector<int64_t> earlier(sources.size());
-  for (const MixtureStage& stage : stages) {
-    LOAM_CHECK(stage.weights.size() == sources.size(), "mixture: {} weights for {} sources", stage.weights.size(),
-               sources.size());
-    LOAM_CHECK(stages_.empty() ? stage.begin == 0 : stage.begin >= stages_.back().begin,
-               "mixture: a stage begins at sample {}", stage.begin);
-    if (!stages_.empty()) earlier = counts(stage.begin);
-    stages_.push_back({stage.begin, Interleaving(stage.weights), earlier});
-  }
+  begin(stages, start);
 }
 
-const Mixture::Stage& Mixture::stage_of(int64_t sample) const {
-  const auto after = std::upper_bound(stages_.begin(), stages_.end(), sample,
-                                      [](int64_t s, const Stage& stage) { return s < stage.begin; });
-  return *(after - 1);
-}
-
-Mixture::Place Mixture::place(int64_t sample) const {
-  LOAM_CHECK(sample >= 0, "mixture: sample {}", sample);
-  const Stage& stage = stage_of(sample);
-  const Interleaving::Turn turn = stage.order.turn(sample - stage.begin);
-  return {turn.source, stage.earlier[static_cast<size_t>(turn.source)] + turn.index};
+void Mixture::begin(const std::vector<MixtureStage>& stages, const MixtureStart& start) {
+  MixtureOrder order(stages, start);
+  LOAM_CHECK(stages[0].weights.size() == loaders_.size(), "mixture: {} weights for {} sources",
+             stages[0].weights.size(), loaders_.size());
+  LOAM_CHECK(start.keys.empty() || start.keys.size() == loaders_.size(), "mixture: {} keys for {} sources",
+             start.keys.size(), loaders_.size());
+  order_ = std::move(order);
+  for (size_t k = 0; k < loaders_.size(); ++k) {
+    const uint64_t key = start.keys.empty() ? k : static_cast<uint64_t>(start.keys[k]);
+    loaders_[k].set_seed(options_.seed + key * kNextKey);
+  }
 }
 
 void Mixture::fill(int64_t first_sample, int64_t rows, TokenBatch& batch) const {
@@ -152,13 +183,6 @@ void Mixture::fill(int64_t first_sample, int64_t rows, TokenBatch& batch) const 
     const Place at = place(first_sample + row);
     loader(at.source).fill_row(at.index, batch.row(row));
   }
-}
-
-std::vector<int64_t> Mixture::counts(int64_t samples) const {
-  const Stage& stage = stage_of(samples);
-  std::vector<int64_t> counts = stage.order.counts(samples - stage.begin);
-  for (size_t k = 0; k < counts.size(); ++k) counts[k] += stage.earlier[k];
-  return counts;
 }
 
 }  // namespace loam

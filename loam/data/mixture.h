@@ -1,9 +1,11 @@
 // Several sources in one order of samples, by weights that may change from stage to stage. As of one loader
 // (loam/data/loader.h), the order is a pure function of the sample's number: nothing is remembered between batches.
+// Where weights or sources change otherwise, another mixture begins with what each source has given so far.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -51,26 +53,30 @@ class Interleaving {
 struct MixtureStage {
   int64_t begin = 0;            // the stage's first sample; ascending, the first 0
   std::vector<double> weights;  // one a source
+  bool operator==(const MixtureStage&) const = default;
 };
 
-// Each source goes on in its own permuted epochs through all stages, and begins anew as often as it takes. The order
-// of the first source is keyed by the seed, as that of a Loader is; those of others by keys of their own.
-class Mixture {
+// Where a mixture begins, if it takes over from another one.
+struct MixtureStart {
+  int64_t first_sample = 0;
+  std::vector<int64_t> taken;  // samples that every source has given before; empty: none
+  std::vector<int64_t> keys;   // key k is the seed + k times a constant; empty: 0, 1, ...
+  bool operator==(const MixtureStart&) const = default;
+};
+
+// Which source gives which sample. A stage that begins before the first sample begins there.
+class MixtureOrder {
  public:
-  Mixture(const std::vector<NamedSet>& sources, const std::vector<MixtureStage>& stages, LoaderOptions options);
+  MixtureOrder(const std::vector<MixtureStage>& stages, const MixtureStart& start);
 
   struct Place {
     int64_t source, index;  // sample `index` of that source's loader
   };
+  // REQUIRES: not before the first sample.
   Place place(int64_t sample) const;  // O(log stages)
-  // Row r of the result is global sample `first_sample + r`.
-  void fill(int64_t first_sample, int64_t rows, TokenBatch& batch) const;
-  // Of every source, among the first `samples` of the run.
+  // Of every source, among the first `samples` of the run. REQUIRES: not fewer than lie before the first sample.
   std::vector<int64_t> counts(int64_t samples) const;
-
-  int64_t size() const { return static_cast<int64_t>(loaders_.size()); }
-  const std::string& name(int64_t source) const { return names_[static_cast<size_t>(source)]; }
-  const Loader& loader(int64_t source) const { return loaders_[static_cast<size_t>(source)]; }
+  int64_t first_sample() const { return first_sample_; }
 
  private:
   struct Stage {
@@ -80,10 +86,35 @@ class Mixture {
   };
   const Stage& stage_of(int64_t sample) const;
 
+  int64_t first_sample_;
+  std::vector<Stage> stages_;
+};
+
+// Each source goes on in its own permuted epochs through all stages, and begins anew as often as it takes. The order
+// of the first source is keyed by the seed, as that of a Loader is; those of others by keys of their own.
+class Mixture {
+ public:
+  using Place = MixtureOrder::Place;
+  Mixture(const std::vector<NamedSet>& sources, const std::vector<MixtureStage>& stages, LoaderOptions options,
+          const MixtureStart& start = {});
+  // As a new one of the same sources.
+  void begin(const std::vector<MixtureStage>& stages, const MixtureStart& start);
+
+  Place place(int64_t sample) const { return order_->place(sample); }
+  // Row r of the result is global sample `first_sample + r`.
+  void fill(int64_t first_sample, int64_t rows, TokenBatch& batch) const;
+  std::vector<int64_t> counts(int64_t samples) const { return order_->counts(samples); }
+  int64_t first_sample() const { return order_->first_sample(); }
+
+  int64_t size() const { return static_cast<int64_t>(loaders_.size()); }
+  const std::string& name(int64_t source) const { return names_[static_cast<size_t>(source)]; }
+  const Loader& loader(int64_t source) const { return loaders_[static_cast<size_t>(source)]; }
+
+ private:
   LoaderOptions options_;
   std::vector<std::string> names_;
   std::vector<Loader> loaders_;
-  std::vector<Stage> stages_;
+  std::optional<MixtureOrder> order_;
 };
 
 }  // namespace loam

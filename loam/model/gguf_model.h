@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "loam/autograd/context.h"
 #include "loam/base/gguf_writer.h"
-#include "loam/kernels/exec_context.h"
 #include "loam/model/config_file.h"
 
 namespace loam {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "loam/base/error.h"
 #include "loam/data/token_set_check.h"
@@ -56,7 +57,7 @@ bool is_plain(const std::vector<NamedSet>& sets) { return sets.size() == 1 && se
 
 TrainingData one_source(std::shared_ptr<const TokenSet> train, std::shared_ptr<const TokenSet> val) {
   TrainingData data;
-  data.train.push_back({"train", std::move(train)});
+  data.train.push_back({kOnlySource, std::move(train)});
   if (val) data.val.push_back({kOnlySet, std::move(val)});
   return data;
 }
@@ -64,7 +65,7 @@ TrainingData one_source(std::shared_ptr<const TokenSet> train, std::shared_ptr<c
 TrainingData open_run_data(const DataConfig& config) {
   LOAM_CHECK(!first_data_path(config).empty(), "data.path is not set: a directory made by `loam data tokenize`");
   TrainingData data;
-  if (!config.path.empty()) open_directory(config.path, "train", kOnlySet, data);
+  if (!config.path.empty()) open_directory(config.path, kOnlySource, kOnlySet, data);
   for (const DataSourceConfig& source : config.sources) open_directory(source.path, source.name, source.name, data);
   if (!config.validation.empty()) data.val.clear();
   for (const ValidationSetConfig& set : config.validation) {
@@ -86,7 +87,7 @@ LoaderOptions loader_options(const TrainConfig& config) {
           config.data.packing == Packing::best_fit};
 }
 
-Mixture make_mixture(const TrainConfig& config, const TrainingData& data) {
+std::vector<MixtureStage> mixture_stages(const TrainConfig& config) {
   std::vector<MixtureStage> stages;
   for (const DataStageConfig& stage : config.data.stages) {
     const auto step = std::llround(stage.begin * static_cast<double>(config.steps));
@@ -97,7 +98,11 @@ Mixture make_mixture(const TrainConfig& config, const TrainingData& data) {
     for (const DataSourceConfig& source : config.data.sources) stages[0].weights.push_back(source.weight);
     if (config.data.sources.empty()) stages[0].weights = {1};
   }
-  return Mixture(data.train, stages, loader_options(config));
+  return stages;
+}
+
+Mixture make_mixture(const TrainConfig& config, const TrainingData& data, const MixtureStart& start) {
+  return Mixture(data.train, mixture_stages(config), loader_options(config), start);
 }
 
 void check_run_data(const TrainConfig& config, const TrainingData& data) {
@@ -137,8 +142,16 @@ Json fingerprints_of(const TrainingData& data) {
   return json;
 }
 
+namespace {
+
+std::vector<int64_t> rows_of_run(const TrainConfig& config, const Mixture& mixture) {
+  return mixture.counts(std::max(config.steps * config.batch, mixture.first_sample()));
+}
+
+}  // namespace
+
 std::vector<double> epochs_of(const TrainConfig& config, const Mixture& mixture) {
-  const std::vector<int64_t> rows = mixture.counts(config.steps * config.batch);
+  const std::vector<int64_t> rows = rows_of_run(config, mixture);
   std::vector<double> epochs;
   for (int64_t k = 0; k < mixture.size(); ++k) {
     epochs.push_back(static_cast<double>(rows[static_cast<size_t>(k)]) /
@@ -148,12 +161,12 @@ std::vector<double> epochs_of(const TrainConfig& config, const Mixture& mixture)
 }
 
 double padding_share(const TrainConfig& config, const Mixture& mixture) {
-  const std::vector<int64_t> rows = mixture.counts(config.steps * config.batch);
+  const std::vector<int64_t> rows = rows_of_run(config, mixture);
   double padding = 0;
   for (int64_t k = 0; k < mixture.size(); ++k) {
     padding += static_cast<double>(rows[static_cast<size_t>(k)]) * mixture.loader(k).padding_share();
   }
-  return padding / static_cast<double>(config.steps * config.batch);
+  return padding / static_cast<double>(std::accumulate(rows.begin(), rows.end(), int64_t{0}));
 }
 
 std::vector<std::string> data_warnings(const TrainConfig& config, const Mixture& mixture) {

@@ -9,7 +9,8 @@
 
 namespace loam {
 
-inline constexpr const char* kOnlySet = "val";  // the name of validation data that need none
+inline constexpr const char* kOnlySource = "train";  // the name of training data that need none
+inline constexpr const char* kOnlySet = "val";       // of validation data
 
 // Of one source that needs no name; `val` may be null.
 TrainingData one_source(std::shared_ptr<const TokenSet> train, std::shared_ptr<const TokenSet> val);
@@ -20,8 +21,10 @@ TrainingData one_source(std::shared_ptr<const TokenSet> train, std::shared_ptr<c
 TrainingData open_run_data(const DataConfig& config);
 
 LoaderOptions loader_options(const TrainConfig& config);
-// The order of a run's samples. Stages begin at whole steps.
-Mixture make_mixture(const TrainConfig& config, const TrainingData& data);
+// Stages begin at whole steps.
+std::vector<MixtureStage> mixture_stages(const TrainConfig& config);
+// The order of a run's samples.
+Mixture make_mixture(const TrainConfig& config, const TrainingData& data, const MixtureStart& start = {});
 
 // Error{kInvalidArgument} if the data have ids that the model's vocabulary lacks, or are shorter than a row.
 void check_run_data(const TrainConfig& config, const TrainingData& data);

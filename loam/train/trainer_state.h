@@ -5,6 +5,7 @@
 
 #include "loam/optim/optimizer.h"
 #include "loam/train/optimizer_groups.h"
+#include "loam/train/run_mixture.h"
 #include "loam/train/spikes.h"
 #include "loam/train/trainer.h"
 
@@ -25,7 +26,8 @@ struct Trainer::State {
   ExecContext ctx;  // its step points to the StepState in the device's memory
   TrainConfig config;
   TrainingData data;
-  std::optional<Mixture> mixture;  // none without data
+  std::optional<RunMixture> sources;  // none without data
+  std::optional<Mixture> mixture;     // as `sources` says
   Model model;
   StepState step_state;
   std::optional<StepMemory> memory;
@@ -44,6 +46,8 @@ struct Trainer::State {
   // Without data the weights are not initialised: for run_step() with kernels that do nothing.
   State(const ExecContext& context, TrainConfig c, TrainingData sets);
 
+  void set_sources(RunMixture run_sources);
+
   // The step on `batch`, whose targets `result` counts.
   void run_step(StepResult& result, const StopFunction& stop);
   // Its parts. Gradients, losses and sums of memory; false if `stop` gave it up. `details` may be null.
@@ -52,6 +56,8 @@ struct Trainer::State {
   void read(StepResult& result);          // losses and norm from the device, into row_losses and result
   bool judge(StepResult& result);         // whether the optimizer shall run; may set step_state.skip
   void run_recorded(StepResult& result);  // on a GPU, where nothing has to be decided on the way
+  // Counts those of `batch` for its sources.
+  void add_targets();
   // The f32 truth of a parameter, in its shape.
   Tensor master(int32_t index) const;
   // What the optimizer keeps for it, in its shape, under the names of optimizer.safetensors: "m.NAME".

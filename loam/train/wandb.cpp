@@ -4,6 +4,7 @@
 #include <ctime>
 #include <map>
 
+#include "loam/base/error.h"
 #include "loam/base/hash.h"
 #include "loam/train/metrics.h"
 #include "loam/train/protobuf.h"
@@ -60,7 +61,9 @@ std::string run_message(const RunInfo& run, const std::string& name, int64_t sta
 
 std::string exit_message(const RunInfo& run) {
   std::string message;
-  if (run.status == "stopped") put_varint(message, 1, 1);
+  constexpr uint64_t kError = 1, kInterrupted = 255;  // as the client says it
+  if (run.status == "stopped") put_varint(message, 1, kError);
+  if (run.status == "interrupted") put_varint(message, 1, kInterrupted);
   put_varint(message, 2, static_cast<uint64_t>(run.seconds));
   return message;
 }
@@ -131,7 +134,7 @@ void WandbLog::add(std::string_view record) {
 
 Path write_wandb_run(const Path& directory) {
   RunInfo run = read_run(directory);
-  if (run.id.empty()) run.id = hash_hex(directory.string()).substr(0, 8);
+  if (run.id.empty()) run.id = hash_hex(std::filesystem::weakly_canonical(directory).string()).substr(0, 8);
   std::tm started = started_at(directory);
   const int64_t seconds = ::timegm(&started);
   char stamp[32];

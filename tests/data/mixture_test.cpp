@@ -231,6 +231,42 @@ TEST_F(MixtureTest, SourcesHaveKeysOfTheirOwn) {
   EXPECT_LT(same, 8);  // one is expected
 }
 
+// From sample 170 on, in the third stage: turns begin anew there, and the fourth one comes where it would.
+TEST_F(MixtureTest, AMixtureMayTakeOverFromAnother) {
+  const MixtureStart start{170, {7, 90, 73}, {4, 0, 2}};
+  const Mixture mixture(sources_, stages_, options_, start);
+  std::vector<int64_t> taken = start.taken;
+  TokenBatch batch;
+  for (int64_t s = 170; s < 300; ++s) {
+    const Mixture::Place at = mixture.place(s);
+    const auto source = static_cast<size_t>(at.source);
+    EXPECT_EQ(mixture.counts(s), taken);
+    EXPECT_EQ(at.index, taken[source]++);
+    if (s >= 250) {
+      EXPECT_EQ(source, 1u);
+    }
+    if (s < 250 && (s - 169) % 3 == 0) {
+      for (size_t k = 0; k < 3; ++k) EXPECT_EQ(taken[k] - start.taken[k], (s - 169) / 3);
+    }
+    LoaderOptions own = options_;
+    own.seed += static_cast<uint64_t>(start.keys[source]) * 0x9E3779B97F4A7C15;
+    TokenBatch expected;
+    Loader(sources_[source].set, own).fill(at.index, 1, expected);
+    mixture.fill(s, 1, batch);
+    EXPECT_EQ(batch.tokens, expected.tokens);
+  }
+  Mixture moved = make(stages_);
+  moved.begin(stages_, start);
+  TokenBatch all;
+  mixture.fill(170, 130, all);
+  moved.fill(170, 130, batch);
+  EXPECT_EQ(batch.tokens, all.tokens);
+  EXPECT_LOAM_ERROR(mixture.place(169), ErrorCode::kInvalidArgument, "sample 169, of an order that begins at 170");
+  EXPECT_LOAM_ERROR(mixture.counts(169), ErrorCode::kInvalidArgument, "sample 169");
+  EXPECT_LOAM_ERROR(Mixture(sources_, stages_, options_, {1, {1, 0}, {}}), ErrorCode::kInvalidArgument, "of 2 sources");
+  EXPECT_LOAM_ERROR(Mixture(sources_, stages_, options_, {0, {}, {1}}), ErrorCode::kInvalidArgument, "1 keys");
+}
+
 TEST_F(MixtureTest, WhatDoesNotFitIsRefused) {
   EXPECT_LOAM_ERROR(make({{0, {1, 1}}}), ErrorCode::kInvalidArgument, "2 weights for 3 sources");
   EXPECT_LOAM_ERROR(make({{1, {1, 1, 1}}}), ErrorCode::kInvalidArgument, "begins at sample 1");

@@ -234,6 +234,35 @@ class Pipeline(ProgramTest):
         self.succeeds("convert", "--from", self.model, "--to", same)
         self.assertEqual((same / "model.safetensors").read_bytes(), (self.model / "model.safetensors").read_bytes())
         self.assertEqual(self.greedy(same), self.greedy(self.model))
+        self.check_gguf()
+
+    def check_gguf(self):
+        file = self.root / "model.gguf"
+        report = self.json_of("convert", "--from", self.model, "--to", file, "--dtype", "f16")
+        self.assertEqual((report["out"], report["family"], report["dtype"]), (str(file), "llama", "f16"))
+        self.assertEqual(file.read_bytes()[:8], b"GGUF\x03\0\0\0")
+        facts, model = self.json_of("inspect", file), self.json_of("inspect", self.model)
+        self.assertEqual((facts["kind"], facts["parameters"]), ("GGUF model", report["parameters"]))
+        self.assertEqual(facts["metadata"]["llama.block_count"], model["config"]["num_hidden_layers"])
+        self.assertEqual(facts["tokenizer"]["fingerprint"], model["tokenizer"]["fingerprint"])
+        self.assertEqual({t["dtype"] for t in facts["tensors"]}, {"F16", "F32"})
+        self.assertIn(b"token_embd.weight", self.succeeds("inspect", file))
+        written = file.read_bytes()
+        self.fails(1, "convert", "--from", self.model, "--to", file, says=["already exists (--force replaces it)"])
+        self.assertEqual(file.read_bytes(), written)
+        self.succeeds("convert", "--from", self.model, "--to", file, "--force")
+        chat = self.root / "chat"
+        shutil.copytree(self.model, chat)
+        config = {"chat_template": [{"name": "default", "template": "{{ a }}"}, {"name": "tools", "template": "{{ b }}"}]}
+        (chat / "tokenizer_config.json").write_text(json.dumps(config))
+        self.succeeds("convert", "--from", chat, "--to", file, "--force")
+        metadata = self.json_of("inspect", file)["metadata"]
+        self.assertEqual(metadata["tokenizer.chat_template"], "{{ a }}")
+        self.assertEqual(metadata["tokenizer.chat_template.tools"], "{{ b }}")
+        self.fails(2, "convert", "--from", self.model, "--to", self.root / "c.gguf", "--family", "llama", says=["--family"])
+        self.fails(2, "convert", "--from", self.model, "--to", self.root / "c", "--dtype", "f16", says=["of GGUF files only"])
+        self.fails(1, "convert", "--from", self.out, "--to", self.root / "c.gguf", says=["a run has one in model/"])
+        self.assertFalse((self.root / "c.gguf").exists())
 
     def check_inspect(self):
         model = self.json_of("inspect", self.model)

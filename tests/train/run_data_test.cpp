@@ -188,18 +188,35 @@ TEST_F(DataTest, OneSetIsWrittenAsEver) {
 
 TEST_F(DataTest, TokensOfEverySourceAreCounted) {
   config_.steps = 40;
+  config_.data.mask_documents = false;
   config_.data.stages = {{0, {1, 1, 0}}, {0.5, {0, 1, 3}}};
   run("run");
   const auto train = records_of(directory_ / "run", "train");
   ASSERT_EQ(train.size(), 40u);
   // 4 rows of 16 tokens a step: two each of a and b, then one of b and three of c.
+  int64_t targets = 0;
   for (int64_t step = 1; step <= 40; ++step) {
     const int64_t first = std::min<int64_t>(step, 20), second = step - first;
-    const Json& tokens = train[static_cast<size_t>(step - 1)].at("tokens_by_source");
+    const Json& record = train[static_cast<size_t>(step - 1)];
+    const Json& tokens = record.at("tokens_by_source");
     EXPECT_EQ(tokens.at("a").as_int(), 32 * first);
     EXPECT_EQ(tokens.at("b").as_int(), 32 * first + 16 * second);
     EXPECT_EQ(tokens.at("c").as_int(), 48 * second);
+    targets += record.at("targets").as_int();
   }
+  EXPECT_EQ(targets, 40 * 64);
+  // Padding is no target, nor is what stands across the end of a document.
+  config_.data.mask_documents = true;
+  config_.data.packing = Packing::best_fit;
+  run("packed");
+  targets = 0;
+  for (const Json& record : records_of(directory_ / "packed", "train")) {
+    targets += record.at("targets").as_int();
+    int64_t sum = 0;
+    for (const auto& [name, tokens] : record.at("tokens_by_source").as_object()) sum += tokens.as_int();
+    EXPECT_EQ(sum, targets);
+  }
+  EXPECT_LT(targets, 40 * 64);
 }
 
 TEST_F(DataTest, ResumedWithSeveralSourcesAndStagesIsTheSameRun) {
@@ -271,17 +288,19 @@ TEST_F(DataTest, SetsMayBeAddedAndValidationSetsLeftOut) {
   config_.data.validation = {{"books", path("c/val")}};
   EXPECT_EQ(run("run", true).steps, 14);
   EXPECT_EQ(newest_sets(), Names{"books"});
-  // A new source stands behind the others, which stay what they are.
   testing::write_data(directory_ / "d", 9);
   config_.steps = 16;
   const std::vector<DataSourceConfig> sources = config_.data.sources;
   config_.data.sources.insert(config_.data.sources.begin(), {"d", path("d"), 0.2});
-  refused(true, "the data are not those of the run");
-  config_.data.sources = {sources[0], sources[1]};
-  refused(true, "the data are not those of the run");
-  config_.data.sources = sources;
-  config_.data.sources.push_back({"d", path("d"), 0.2});
+  refused(false, "--allow-changed-config");
   EXPECT_EQ(run("run", true).steps, 16);
+  config_.steps = 18;
+  config_.data.sources = {sources[0], sources[1]};
+  refused(false, "--allow-changed-config");
+  EXPECT_EQ(run("run", true).steps, 18);
+  // A name stays that of its set.
+  config_.data.sources = {sources[0], {"d", path("c"), 1}};
+  refused(true, "fingerprint of train.d");
 }
 
 TEST_F(DataTest, ErrorsNameTheSource) {

@@ -10,7 +10,7 @@ namespace {
 
 // The run of tests/fixtures/make_wandb_fixture.py, as `loam train` leaves it.
 void write_run(const Path& run) {
-  std::filesystem::create_directories(run);
+  std::filesystem::create_directories(run / "model");
   write_file_atomic(run / "config.json",
                     R"({"model": {}, "note": ")" + std::string(70000, 'x') + R"(", "optimizer": {}, "steps": 20})");
   write_file_atomic(run / "run.json", R"({"id": "0123abcd", "starts": [{"started": "2023-11-14T22:13:20Z"}]})");
@@ -31,6 +31,26 @@ TEST(Wandb, IsTheFileThatTheClientWrites) {
   EXPECT_EQ(out, run / "wandb" / "offline-run-20231114_221320-0123abcd");
   EXPECT_EQ(read_file(out / "run-0123abcd.wandb"), read_file(testing::source_path("tests/fixtures/wandb_run.wandb")));
   EXPECT_EQ(write_wandb_run(run), out);  // the same run again
+}
+
+// The last record's end by protobuf's rules: its message RunExitRecord (field 18) has exit_code (1), which is left out
+// where it is 0, and runtime (2), here 3 s.
+TEST(Wandb, TheEndOfARunIsItsOwn) {
+  const testing::TempDir scratch;
+  const Path run = scratch.path() / "first",
+             file = run / "wandb/offline-run-20231114_221320-0123abcd/run-0123abcd.wandb";
+  write_run(run);
+  const auto ends_with = [&](std::string_view end) {
+    write_wandb_run(run);
+    return read_file(file).ends_with(end);
+  };
+  using namespace std::string_view_literals;
+  EXPECT_TRUE(ends_with("\x92\x01\x02\x10\x03"sv));
+  std::filesystem::remove(run / "model");
+  EXPECT_TRUE(ends_with("\x92\x01\x05\x08\xFF\x01\x10\x03"sv));  // interrupted: 255
+  write_file_atomic(run / "metrics.jsonl",
+                    read_file(run / "metrics.jsonl") + "{\"kind\": \"stopped\", \"step\": 20, \"time\": 3.25}\n");
+  EXPECT_TRUE(ends_with("\x92\x01\x04\x08\x01\x10\x03"sv));  // an error: 1
 }
 
 // LevelDB's format: what does not fit before the end of a block of 32 KiB begins in the next one, which a header of 7
