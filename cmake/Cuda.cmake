@@ -31,4 +31,3 @@ set(CMAKE_CUDA_FLAGS "${CMAKE_CUDA_FLAGS} --expt-relaxed-constexpr -DFMT_USE_CON
 if(LOAM_CCACHE)
   set(CMAKE_CUDA_COMPILER_LAUNCHER ${LOAM_CCACHE})
 endif()
-add_compile_definitions(LOAM_HAS_CUDA)
