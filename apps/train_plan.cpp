@@ -9,6 +9,8 @@
 namespace loam {
 namespace {
 
+constexpr int64_t kProgramBytes = int64_t{40} << 20;  // code, libraries and heap, as seen
+
 // Of several sources.
 std::vector<std::pair<std::string, double>> epochs_by_source(const TrainConfig& config,
                                                              const std::optional<Mixture>& mixture) {
@@ -18,6 +20,22 @@ std::vector<std::pair<std::string, double>> epochs_by_source(const TrainConfig& 
     sources.emplace_back(mixture->name(static_cast<int64_t>(sources.size())), epochs);
   }
   return sources;
+}
+
+void print_memory(const ExecContext& ctx, const TrainConfig& config, const RunPlan& plan, const RunOptions& options) {
+  const auto bytes = [](int64_t n) { return format_bytes(static_cast<double>(n)); };
+  print(fmt::format("memory       {} weights + {} gradients + {} optimizer + {} activations = {}",
+                    bytes(plan.memory.weights), bytes(plan.memory.gradients), bytes(plan.memory.moments),
+                    bytes(plan.memory.activations), bytes(plan.memory.total())));
+  print(fmt::format("             the process takes up to {} more: segments that are not full, the program itself",
+                    bytes(Arena::Options().segment_bytes + kProgramBytes)));
+  if (options.init_from) {
+    print(fmt::format("             while it begins, {} for the model of --init-from too", bytes(4 * plan.parameters)));
+  }
+  print(fmt::format("available    {}: {}", plan.available_bytes ? bytes(*plan.available_bytes) : "unknown",
+                    !plan.available_bytes ? "it may not fit"
+                    : plan.fits()         ? "fits"
+                                          : "does not fit; " + memory_advice(ctx, config, plan.available_bytes)));
 }
 
 }  // namespace
@@ -76,16 +94,9 @@ int print_run_plan(const ExecContext& ctx, const TrainConfig& given, const RunOp
     print(report.dump());
     return plan.fits() ? 0 : 1;
   }
-  const auto bytes = [](int64_t n) { return format_bytes(static_cast<double>(n)); };
   const auto count = [](double n) { return format_count(n); };
   print(fmt::format("parameters   {} ({} without embeddings)", plan.parameters, plan.non_embedding_parameters));
-  print(fmt::format("memory       {} weights + {} gradients + {} optimizer + {} activations = {}",
-                    bytes(plan.memory.weights), bytes(plan.memory.gradients), bytes(plan.memory.moments),
-                    bytes(plan.memory.activations), bytes(plan.memory.total())));
-  print(fmt::format("available    {}: {}", plan.available_bytes ? bytes(*plan.available_bytes) : "unknown",
-                    !plan.available_bytes ? "it may not fit"
-                    : plan.fits()         ? "fits"
-                                          : "does not fit; " + memory_advice(ctx, config, plan.available_bytes)));
+  print_memory(ctx, config, plan, options);
   print(fmt::format("tokens       {} in {} steps of {}", count(static_cast<double>(plan.tokens)), config.steps,
                     plan.tokens_per_step));
   if (data.tokens > 0) {

@@ -161,7 +161,9 @@ Path write_wandb_run(const Path& directory) {
   log.add(record(++number, kExit, exit_message(run)));
 
   const Path out = directory / "wandb" / fmt::format("offline-run-{}-{}", stamp, run.id);
-  std::filesystem::create_directories(out);
+  std::error_code error;
+  std::filesystem::create_directories(out, error);
+  if (error) fail(ErrorCode::kIo, "{}: cannot create: {}", out.string(), error.message());
   write_file_atomic(out / fmt::format("run-{}.wandb", run.id), log.bytes());
   return out;
 }

@@ -314,6 +314,25 @@ class Pipeline(ProgramTest):
         self.assertIn(b"error: interrupted", text)
         self.assertEqual(self.listing(), before)
 
+    def test_a_run_for_weights_and_biases(self):
+        """One offline run under the id of run.json, the same when the run goes on; what hinders it hinders no training."""
+        data, out = self.root / "tokens", self.root / "shown"
+        (self.root / "ids.bin").write_bytes(struct.pack("<600H", *(i % 7 for i in range(600))))
+        self.succeeds("data", "import", "--input", self.root / "ids.bin", "--format", "bin-u16", "--vocab-size", "64", "--out", data)
+        train = ["train", "--data", data, "--out", out, "--wandb", "--set", "model.vocab_size=64", "--set", "model.layers=1", "--set", "model.dim=32",
+                 "--set", "model.heads=2", "--set", "data.length=16", "--set", "batch=2", "--set", "optimizer.schedule=constant",
+                 "--set", "optimizer.warmup_steps=1"]
+        for steps in ["2", "3"]:
+            self.succeeds(*train, "--steps", steps)
+            (run,) = (out / "wandb").iterdir()
+            run_id = json.loads((out / "run.json").read_text())["id"]
+            self.assertEqual([f.name for f in run.iterdir()], [f"run-{run_id}.wandb"])
+            self.assertTrue(run.name.endswith(run_id) and run.name.startswith("offline-run-"))
+        self.assertIn(b"train/loss", (run / f"run-{run_id}.wandb").read_bytes())
+        shutil.rmtree(out / "wandb")
+        (out / "wandb").write_text("in the way")
+        self.succeeds(*train, "--steps", "4")
+
     def test_interrupted_training_ends_where_it_would_have(self):
         self.prepare()
         steps, whole = 60, self.root / "whole"
