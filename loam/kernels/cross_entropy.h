@@ -57,8 +57,8 @@ struct LogitBwdArgs {
 // `write_gradient`: scale * (p - onehot + 2 z_loss lse p), through the cap as in LogitBwdArgs (rows without target
 // become 0). z-loss: de Brebisson and Vincent 2016; PaLM.
 struct CrossEntropyRowsArgs {
-  View logits;   // [N,V]
-  View targets;  // [N], i32
+  View logits;      // [N,V]
+  View targets;     // [N], i32
   float scale = 1;  // times ctx.step->loss_factor in a step
   bool write_gradient = false;
   float z_loss = 0, softcap = 0;

@@ -7,8 +7,8 @@
 namespace loam {
 
 // The random numbers of one row at one site of the model: a function of the run's seed, the site and the row's global
-// sample (ctx.step->first_sample + ctx.first_row + row), so that they depend neither on the cut into micro-batches nor on ranks, and
-// backward finds them again.
+// sample (ctx.step->first_sample + ctx.first_row + row), so that they depend neither on the cut into micro-batches nor
+// on ranks, and backward finds them again.
 inline uint64_t dropout_key(const ExecContext& ctx, uint64_t site) { return ctx.seed ^ site * 0x9E3779B97F4A7C15u; }
 inline PhiloxStream dropout_stream(const ExecContext& ctx, uint64_t site, int64_t row) {
   const auto sample = static_cast<uint64_t>((ctx.step ? ctx.step->first_sample : 0) + ctx.first_row + row);
