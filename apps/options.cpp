@@ -91,7 +91,7 @@ void add_device(Command& command, std::string& device) {
     as_usage("--device " + word, [&] { parse_device(word); });
     device = word;
   };
-  command.add_option("--device", set, "where to run: cpu").show_default(device);
+  command.add_option("--device", set, "where to run: cpu, cuda or cuda:N").show_default(device);
 }
 
 void add_dtype(Command& command, std::string& dtype, const std::string& help) {

@@ -20,7 +20,7 @@ namespace loam {
 namespace {
 
 struct TrainOptions {
-  std::string config, data, out, resume = "auto", branch, init_from;
+  std::string config, data, out, resume = "auto", branch, init_from, device = "cpu";
   std::vector<std::string> settings;
   // The commonest settings as flags.
   std::vector<std::pair<std::string, std::optional<std::string>>> shortcuts = {
@@ -137,7 +137,7 @@ RunSummary run(const ExecContext& ctx, const TrainConfig& config, const RunOptio
 }
 
 int train(const TrainOptions& o, const CommonFlags& flags) {
-  const ExecResources resources = make_exec_resources(Device{}, flags.threads);
+  const ExecResources resources = make_exec_resources(parse_device(o.device), flags.threads);
   const ExecContext& ctx = resources.context;
   RunOptions options = run_options(o, flags);
   settle_origin(options);
@@ -198,6 +198,7 @@ void add_train_command(Command& program) {
   for (auto& [setting, value] : o->shortcuts) {
     command.add_option(flag_of(setting), value, "short for --set " + setting + "=...");
   }
+  add_device(command, o->device);
   command.add_flag("--overfit-one-batch", o->overfit, "train on the first batch for ever: the loss must go to 0");
   command.add_flag("--dry-run", o->dry_run, "say what the run needs and whether it fits, and do nothing");
   command.add_flag("--wandb", o->wandb,
