@@ -75,7 +75,8 @@ __global__ void __launch_bounds__(L::kThreads, L::kMinBlocks)
       } else {
         clear(d);
       }
-      const bool partial = first_key < queries[L::kN - 1].begin || first_key + L::kM > queries[0].end;
+      const Query& last = queries[min(L::kN, p.rows - row) - 1];
+      const bool partial = first_key < last.begin || first_key + L::kM > queries[0].end;
       score_gradients<L, false>(p, queries, first_key, dropped, partial, s, d);
       bool found = false;
       if (clean) {
