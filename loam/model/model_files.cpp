@@ -174,8 +174,8 @@ void save_model(const ExecContext& ctx, const Model& model, const std::function<
   const auto tensor_of = [&](const Place& place) {
     const ParamSpec& spec = model.weights->spec(place.param);
     const Tensor value = weight(place.param);
-    LOAM_CHECK(value && value.shape() == spec.shape && value.device().kind == DeviceKind::cpu,
-               "parameter {}: its value to be written must be {} on the CPU", spec.name, spec.shape.str());
+    LOAM_CHECK(value && value.shape() == spec.shape, "parameter {}: its value to be written must be {}", spec.name,
+               spec.shape.str());
     if (options.on_bytes) options.on_bytes(0);
     const Tensor written = file_tensor(ctx, place, value, file_dtype(spec, options.dtype), config);
     if (options.on_tensor) options.on_tensor(place.file_name, written);
