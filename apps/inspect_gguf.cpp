@@ -2,6 +2,7 @@
 #include "apps/inspect.h"
 #include "apps/open_model.h"
 #include "loam/base/gguf.h"
+#include "loam/base/utf8.h"
 #include "loam/text/tokenizer_files.h"
 
 namespace loam {
@@ -21,12 +22,11 @@ Json shown(const std::vector<T>& values) {
   return list;
 }
 
-Json tokenizer_facts(const Path& path) {
-  try {
-    return describe_tokenizer(load_gguf_tokenizer(path));
-  } catch (const Error& error) {  // of a kind that loam does not read
-    return error.what();
-  }
+Json tokenizer_facts(const Gguf& file) {
+  const std::string& model = file.at<std::string>("tokenizer.ggml.model");
+  if (!reads_gguf_tokenizer(model))
+    return fmt::format("of the model {}, which loam does not read", printable(model, false, 64));
+  return describe_tokenizer(load_gguf_tokenizer(file));
 }
 
 }  // namespace
@@ -39,7 +39,7 @@ Json inspect_gguf(const Path& path) {
     metadata[key] = std::visit([](const auto& v) { return shown(v); }, value);
   }
   facts["metadata"] = std::move(metadata);
-  if (file.contains("tokenizer.ggml.tokens")) facts["tokenizer"] = tokenizer_facts(path);
+  if (file.contains("tokenizer.ggml.tokens")) facts["tokenizer"] = tokenizer_facts(file);
   int64_t elements = 0, bytes = 0;
   for (const GgufTensor& tensor : file.tensors()) {
     int64_t count = 1;
