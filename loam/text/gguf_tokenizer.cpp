@@ -248,8 +248,6 @@ bool gguf_vocab::ignores_merges(std::string_view pre) {
   return is_llama3(pre) || is_one_of(pre, {"minicpm5", "youtu", "granite-embed-multi-97m"});
 }
 
-bool reads_gguf_tokenizer(std::string_view model) { return find_kind(model) != nullptr; }
-
 Tokenizer load_gguf_tokenizer(const Path& path) { return load_gguf_tokenizer(Gguf::open(path)); }
 
 Tokenizer load_gguf_tokenizer(const Gguf& file) {

@@ -60,8 +60,6 @@ Tokenizer load_tekken(const Path& path);
 // in SentencePiece's way).
 Tokenizer load_gguf_tokenizer(const Path& path);
 Tokenizer load_gguf_tokenizer(const Gguf& file);
-// Whether loam reads the tokenizer model of that name in tokenizer.ggml.model.
-bool reads_gguf_tokenizer(std::string_view model);
 // The other direction, of both kinds of BPE: keys for a file whose embedding has `vocab_size` rows. `bos_id` (-1: none)
 // and `eos_ids` are what the model states. Error{kInvalidArgument} in one line for what llama.cpp would do otherwise: a
 // pattern that it has no name for, a normalizer, merges that follow from no scores, ...; a warning where it differs in
