@@ -53,7 +53,35 @@ std::string name_of(const std::string& from, const std::vector<GgufField>& token
   return name;
 }
 
-// The chat template beside a model, and those with names of their own.
+// A name as llama.cpp's own writer puts it into a key: "_" for each character but ASCII's letters and digits.
+std::string key_part(const std::string& name) {
+  std::string part;
+  for (const char c : name) {
+    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+    const bool continues = (static_cast<unsigned char>(c) & 0xC0) == 0x80;
+    if (!continues) part += plain ? c : '_';
+  }
+  return part;
+}
+
+// Names and texts of the list "chat_template" in `config`.
+std::vector<std::pair<std::string, std::string>> listed_templates(const Json& list, const Path& config) {
+  const auto refuse = [&] {
+    fail(ErrorCode::kBadFormat, "{}: \"chat_template\" is no text and no list of \"name\" and \"template\"",
+         config.string());
+  };
+  std::vector<std::pair<std::string, std::string>> templates;
+  if (!list.is_array()) refuse();
+  for (const Json& entry : list.as_array()) {
+    const Json* name = entry.is_object() ? entry.find("name") : nullptr;
+    const Json* text = entry.is_object() ? entry.find("template") : nullptr;
+    if (!name || !name->is_string() || name->as_string().empty() || !text || !text->is_string()) refuse();
+    templates.emplace_back(name->as_string(), text->as_string());
+  }
+  return templates;
+}
+
+// The chat template beside a tokenizer, and those with names of their own.
 std::vector<GgufField> chat_templates(const Path& directory) {
   if (is_file(directory / "chat_template.jinja"))
     return {{kTemplateKey, read_file(directory / "chat_template.jinja", int64_t{1} << 26)}};
@@ -65,24 +93,21 @@ std::vector<GgufField> chat_templates(const Path& directory) {
   if (stated->is_string()) return {{kTemplateKey, stated->as_string()}};
   std::vector<GgufField> fields;
   std::vector<std::string> names;
-  for (const Json& entry : stated->as_array()) {
-    const std::string &name = entry.at("name").as_string(), &text = entry.at("template").as_string();
+  for (const auto& [stated_name, text] : listed_templates(*stated, config)) {
+    const std::string name = key_part(stated_name);
+    const std::string key = name == "default" ? kTemplateKey : fmt::format("{}.{}", kTemplateKey, name);
+    if (std::any_of(fields.begin(), fields.end(), [&](const GgufField& f) { return f.key == key; })) {
+      fail(ErrorCode::kBadFormat, "{}: \"chat_template\": two have the name {}", config.string(), name);
+    }
     if (name != "default") names.push_back(name);
-    fields.push_back({name == "default" ? kTemplateKey : fmt::format("{}.{}", kTemplateKey, name), text});
+    fields.push_back({key, text});
   }
   if (!names.empty()) fields.push_back({"tokenizer.chat_templates", std::move(names)});
   return fields;
 }
 
-bool has_tokenizer(const Path& directory) {
-  for (const char* name : {"tokenizer.json", "tokenizer.model", "tekken.json", "vocab.json"}) {
-    if (is_file(directory / name)) return true;
-  }
-  return false;
-}
-
 std::vector<GgufField> tokenizer_fields(const ConvertOptions& o, const Path& directory, const ModelFileConfig& model) {
-  if (o.tokenizer.empty() && !has_tokenizer(directory)) {
+  if (o.tokenizer.empty() && tokenizer_in(directory).empty()) {
     log_warn("{} has no tokenizer beside it, and {} gets none: it knows ids only; --tokenizer would put one there",
              o.from, o.to);
     return {};
@@ -90,8 +115,15 @@ std::vector<GgufField> tokenizer_fields(const ConvertOptions& o, const Path& dir
   const Tokenizer tokenizer = open_tokenizer(o.tokenizer, o.from, model.config.vocab_size);
   check_tokenizer(tokenizer, o.tokenizer, model.config.vocab_size, SafetensorsModel(directory).metadata(kTokenizerKey),
                   o.from);
-  std::vector<GgufField> fields = gguf_tokenizer(tokenizer, model.config.vocab_size, model.bos_id, model.eos_ids);
-  for (GgufField& field : chat_templates(directory)) fields.push_back(std::move(field));
+  const Path path = o.tokenizer.empty() ? directory : Path(o.tokenizer);
+  std::vector<GgufField> fields;
+  try {
+    fields = gguf_tokenizer(tokenizer, model.config.vocab_size, model.bos_id, model.eos_ids);
+  } catch (const Error& error) {
+    fail(error.code(), "{}: {}", path.string(), error.what());
+  }
+  const Path beside = std::filesystem::is_directory(path) ? path : path.parent_path();
+  for (GgufField& field : chat_templates(beside)) fields.push_back(std::move(field));
   return fields;
 }
 
@@ -99,6 +131,7 @@ std::vector<GgufField> tokenizer_fields(const ConvertOptions& o, const Path& dir
 
 Json convert_to_gguf(const ConvertOptions& o, int threads) {
   if (!o.family.empty()) throw UsageError("--family: GGUF is written of the family that the model is read as");
+  if (o.shard_bytes != SaveModelOptions().shard_bytes) throw UsageError("--shard-size: GGUF is written as one file");
   std::error_code error;
   if (std::filesystem::exists(o.to, error) && !o.force)
     fail(ErrorCode::kAlreadyExists, "{}: already exists (--force replaces it)", o.to);

@@ -47,7 +47,7 @@ Json inspect_model(const Path& path) {
   Json facts;
   facts["kind"] = "model directory";
   facts["config"] = read_json(path / "config.json");
-  if (has(path, "tokenizer.json") || has(path, "vocab.json")) {
+  if (!tokenizer_in(path).empty()) {
     try {
       facts["tokenizer"] = describe_tokenizer(load_tokenizer(path));
     } catch (const Error& error) {  // of a kind that loam does not read

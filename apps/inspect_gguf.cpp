@@ -21,10 +21,10 @@ Json shown(const std::vector<T>& values) {
   return list;
 }
 
-Json tokenizer_facts(const Path& path) {
+Json tokenizer_facts(const Gguf& file) {
   try {
-    return describe_tokenizer(load_gguf_tokenizer(path));
-  } catch (const Error& error) {  // of a kind that loam does not read
+    return describe_tokenizer(load_gguf_tokenizer(file));
+  } catch (const Error& error) {  // loam does not read it, or it says too little; the rest of the file is as good
     return error.what();
   }
 }
@@ -39,7 +39,7 @@ Json inspect_gguf(const Path& path) {
     metadata[key] = std::visit([](const auto& v) { return shown(v); }, value);
   }
   facts["metadata"] = std::move(metadata);
-  if (file.contains("tokenizer.ggml.tokens")) facts["tokenizer"] = tokenizer_facts(path);
+  if (file.contains("tokenizer.ggml.tokens")) facts["tokenizer"] = tokenizer_facts(file);
   int64_t elements = 0, bytes = 0;
   for (const GgufTensor& tensor : file.tensors()) {
     int64_t count = 1;

@@ -49,7 +49,7 @@ std::string kind_of_directory(const Path& directory) {
   if (has("train/index.json") || has("val/index.json")) return "data directory";
   if (has("config.json") && (has("model.safetensors") || has("model.safetensors.index.json"))) return "model directory";
   if (is_run()) return "training run";
-  return has("tokenizer.json") || has("vocab.json") ? "tokenizer" : "";
+  return tokenizer_in(directory).empty() ? "" : "tokenizer";
 }
 
 namespace {

@@ -55,11 +55,12 @@ GgufTensor header_of(const Part& part, DType matrices) {
 
 bool is_norm(const Part& part) { return part.name.ends_with("norm.weight"); }
 
-void check_range(const std::string& name, const Tensor& from, const Tensor& to, int threads) {
+void check_range(const Path& directory, const std::string& name, const Tensor& from, const Tensor& to, int threads) {
   const int64_t lost = count_non_finite(to, threads).infinite - count_non_finite(from, threads).infinite;
   if (lost == 0) return;
-  fail(ErrorCode::kInvalidArgument, "tensor {}: {} of its {} values are beyond the range of f16 (65504); bf16 has it",
-       name, lost, to.numel());
+  fail(ErrorCode::kInvalidArgument,
+       "{}: tensor {}: {} of its {} values are beyond the range of f16 (65504); --dtype bf16 holds them",
+       directory.string(), name, lost, to.numel());
 }
 
 // The tensor as the file wants it. `file`: as the directory has it.
@@ -67,7 +68,6 @@ Tensor converted(const ExecContext& ctx, const Part& part, const Tensor& file, D
   const Tensor out = ctx.empty(part.place.shape, dtype, MemoryKind::other);
   copy_weights(part.place.transposed ? file.transpose(0, 1) : file, out, inverse(file_order(part.place, config)),
                ctx.threads);
-  if (dtype == DType::f16) check_range(part.name, file, out, ctx.threads);
   if (is_norm(part) && config.norm_scale == NormScale::one_plus_weight) {
     for (float& value : out.span<float>()) value += 1;
   }
@@ -86,9 +86,13 @@ std::vector<GgufField> general_fields(const GgufForm& form, const GgufModelOptio
 }  // namespace
 
 GgufModel::GgufModel(const Path& directory) : directory_(directory), read_(read_model_config(directory)) {
-  const GgufForm& form = gguf_form(*read_.family);
-  check_gguf(form, read_.config);
-  read_.config.rope_pairs = form.pairs;  // rows are put in the order that a model of such pairs has
+  try {
+    const GgufForm& form = gguf_form(*read_.family);
+    check_gguf(form, read_.config);
+    read_.config.rope_pairs = form.pairs;  // rows are put in the order that a model of such pairs has
+  } catch (const Error& error) {
+    fail(error.code(), "{}: {}", directory.string(), error.what());
+  }
 }
 
 int64_t GgufModel::bytes(DType dtype) const {
@@ -128,8 +132,9 @@ void GgufModel::write(const ExecContext& ctx, const Path& file, const GgufModelO
   }
   for (const Part& part : parts) {
     heard(0);
-    const Tensor tensor =
-        converted(ctx, part, source.tensor(part.place.file_name), dtype_of(part, options.dtype), read_.config);
+    const DType dtype = dtype_of(part, options.dtype);
+    const Tensor own = source.tensor(part.place.file_name), tensor = converted(ctx, part, own, dtype, read_.config);
+    if (dtype == DType::f16) check_range(directory_, part.name, own, tensor, ctx.threads);
     if (options.on_tensor) options.on_tensor(part.name, tensor);
     writer.write(tensor.view().data, tensor.bytes());
     heard(tensor.bytes());

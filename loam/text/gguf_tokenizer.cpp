@@ -227,21 +227,33 @@ Tokenizer read_word_piece(const GgufVocab& vocab) {
   return make_tokenizer(std::move(model), vocab.source());
 }
 
+struct Kind {
+  std::string_view name;
+  Tokenizer (*read)(const GgufVocab&);
+};
+constexpr Kind kKinds[] = {{"gpt2", read_byte_level},
+                           {"gemma4", read_character_bpe},
+                           {"llama", read_sentencepiece_bpe},
+                           {"t5", read_unigram},
+                           {"bert", read_word_piece}};
+
+const Kind* find_kind(std::string_view name) {
+  const auto found = std::find_if(std::begin(kKinds), std::end(kKinds), [&](const Kind& k) { return k.name == name; });
+  return found == std::end(kKinds) ? nullptr : found;
+}
+
 }  // namespace
 
 bool gguf_vocab::ignores_merges(std::string_view pre) {
   return is_llama3(pre) || is_one_of(pre, {"minicpm5", "youtu", "granite-embed-multi-97m"});
 }
 
-Tokenizer load_gguf_tokenizer(const Path& path) {
-  const Gguf file = Gguf::open(path);
+Tokenizer load_gguf_tokenizer(const Path& path) { return load_gguf_tokenizer(Gguf::open(path)); }
+
+Tokenizer load_gguf_tokenizer(const Gguf& file) {
   const std::string& kind = file.at<std::string>("tokenizer.ggml.model");
   const GgufVocab vocab(file);
-  if (kind == "gpt2") return read_byte_level(vocab);
-  if (kind == "gemma4") return read_character_bpe(vocab);
-  if (kind == "llama") return read_sentencepiece_bpe(vocab);
-  if (kind == "t5") return read_unigram(vocab);
-  if (kind == "bert") return read_word_piece(vocab);
+  if (const Kind* known = find_kind(kind)) return known->read(vocab);
   vocab.refuse(fmt::format("the tokenizer model \"{}\" is not supported, only gpt2, gemma4, llama, t5 and bert",
                            printable(kind, false, 64)));
 }

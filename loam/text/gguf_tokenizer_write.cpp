@@ -16,7 +16,7 @@ using namespace gguf_vocab;
 using Ids = std::vector<int32_t>;
 
 [[noreturn]] void refuse(std::string_view what) {
-  fail(ErrorCode::kInvalidArgument, "GGUF: the tokenizer {}; llama.cpp knows none such", what);
+  fail(ErrorCode::kInvalidArgument, "GGUF: the tokenizer {}; llama.cpp would give other ids", what);
 }
 
 // A name for tokenizer.ggml.pre with these splits; the first of several that mean the same.
@@ -193,10 +193,15 @@ void add_control_ids(const Tokenizer& tokenizer, int32_t bos_id, Ids eos_ids, st
   if (!frame.empty() && (first - frame.begin() > 1 || frame.end() - first > (ends ? 2 : 1))) {
     refuse("puts several control tokens round a text");
   }
-  if (ends) eos_ids = {frame.back().id};
+  if (ends) {
+    std::erase(eos_ids, frame.back().id);
+    eos_ids.insert(eos_ids.begin(), frame.back().id);
+  }
   if (eos_ids.empty() && tokenizer.end_of_text_id() >= 0) eos_ids = {tokenizer.end_of_text_id()};
-  if (eos_ids.empty()) refuse("has no token that ends a text, nor does the model state one");
-  if (bos_id < 0) bos_id = eos_ids[0];  // without the key, llama.cpp takes the token 11
+  if (eos_ids.empty()) {
+    fail(ErrorCode::kInvalidArgument, "GGUF: neither the tokenizer nor the model states a token that ends a text");
+  }
+  if (bos_id < 0) bos_id = eos_ids[0];  // without the key, llama.cpp takes the token 11 (BPE) or 1 (SentencePiece)
   const auto add = [&](const char* name, auto value) { fields.push_back({key(name), value}); };
   add("bos_token_id", static_cast<uint32_t>(bos_id));
   const char* const kEnds[] = {"eos_token_id", "eot_token_id", "eom_token_id"};  // each ends a reply
@@ -220,7 +225,7 @@ std::vector<GgufField> gguf_tokenizer(const Tokenizer& tokenizer, int64_t vocab_
   } else if (tokenizer.spm()) {
     fields = sentencepiece(*tokenizer.spm(), Tokens(vocab_size));
   } else {
-    refuse("is no BPE");
+    fail(ErrorCode::kInvalidArgument, "GGUF: the tokenizer is no BPE, the only kind that loam writes there");
   }
   add_control_ids(tokenizer, bos_id, eos_ids, fields);
   return fields;

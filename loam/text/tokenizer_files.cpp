@@ -114,11 +114,17 @@ Tokenizer load_llama2c_tokenizer(const Path& path, int64_t vocab_size) {
   return make_tokenizer(std::move(model), source);
 }
 
+Path tokenizer_in(const Path& directory) {
+  std::error_code error;
+  for (const char* name : {"tokenizer.json", "tokenizer.model", "tekken.json", "vocab.json"}) {
+    if (std::filesystem::exists(directory / name, error)) return directory / name;
+  }
+  return {};
+}
+
 Tokenizer load_tokenizer(const Path& path) {
   if (std::filesystem::is_directory(path)) {
-    for (const char* name : {"tokenizer.json", "tokenizer.model", "tekken.json", "vocab.json"}) {
-      if (std::filesystem::exists(path / name)) return load_tokenizer(path / name);
-    }
+    if (const Path file = tokenizer_in(path); !file.empty()) return load_tokenizer(file);
     fail(ErrorCode::kNotFound, "{}: none of tokenizer.json, tokenizer.model, tekken.json and vocab.json is in it",
          path.string());
   }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "loam/base/file.h"
+#include "loam/base/gguf.h"
 #include "loam/base/gguf_writer.h"
 #include "loam/text/tokenizer.h"
 
@@ -17,6 +18,8 @@ namespace loam {
 // never guessed. What a tokenizer.json says of truncation and padding belongs to a batch, not to ids, and is not taken
 // over.
 Tokenizer load_tokenizer(const Path& path);
+// The file of a directory that load_tokenizer() takes; empty if there is none.
+Path tokenizer_in(const Path& directory);
 
 // Writes tokenizer.json into an existing directory, and GPT-2's pair vocab.json and merges.txt if they hold all that
 // decides ids. Hugging Face tokenizers reads the first with equal ids.
@@ -56,6 +59,7 @@ Tokenizer load_tekken(const Path& path);
 // name), "llama" (SentencePiece BPE), "gemma4" (BPE of characters), "t5" (Unigram) and "bert" (WordPiece, there written
 // in SentencePiece's way).
 Tokenizer load_gguf_tokenizer(const Path& path);
+Tokenizer load_gguf_tokenizer(const Gguf& file);
 // The other direction, of both kinds of BPE: keys for a file whose embedding has `vocab_size` rows. `bos_id` (-1: none)
 // and `eos_ids` are what the model states. Error{kInvalidArgument} in one line for what llama.cpp would do otherwise: a
 // pattern that it has no name for, a normalizer, merges that follow from no scores, ...; a warning where it differs in

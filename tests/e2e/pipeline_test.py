@@ -259,10 +259,31 @@ class Pipeline(ProgramTest):
         metadata = self.json_of("inspect", file)["metadata"]
         self.assertEqual(metadata["tokenizer.chat_template"], "{{ a }}")
         self.assertEqual(metadata["tokenizer.chat_template.tools"], "{{ b }}")
+        self.check_templates_of_gguf(chat, file)
         self.fails(2, "convert", "--from", self.model, "--to", self.root / "c.gguf", "--family", "llama", says=["--family"])
+        self.fails(2, "convert", "--from", self.model, "--to", self.root / "c.gguf", "--shard-size", "1MB", says=["--shard-size"])
         self.fails(2, "convert", "--from", self.model, "--to", self.root / "c", "--dtype", "f16", says=["of GGUF files only"])
         self.fails(1, "convert", "--from", self.out, "--to", self.root / "c.gguf", says=["a run has one in model/"])
         self.assertFalse((self.root / "c.gguf").exists())
+
+    def check_templates_of_gguf(self, chat, file):
+        to = ["--to", file, "--force"]
+        self.succeeds("convert", "--from", chat, "--tokenizer", self.tokenizer, *to)  # which has none
+        self.assertNotIn("tokenizer.chat_template", self.json_of("inspect", file)["metadata"])
+        self.succeeds("convert", "--from", self.model, "--tokenizer", chat / "tokenizer.json", *to)
+        self.assertEqual(self.json_of("inspect", file)["metadata"]["tokenizer.chat_template"], "{{ a }}")
+
+        def write(*templates):
+            (chat / "tokenizer_config.json").write_text(json.dumps({"chat_template": templates}))
+
+        write({"name": "a b\u00e9", "template": "{{ c }}"})
+        self.succeeds("convert", "--from", chat, *to)
+        self.assertEqual(self.json_of("inspect", file)["metadata"]["tokenizer.chat_template.a_b_"], "{{ c }}")
+        written = file.read_bytes()
+        for templates in [{"name": "a", "template": "b"}] * 2, [{"name": "a"}], ["a"]:
+            write(*templates)
+            self.fails(1, "convert", "--from", chat, *to, says=["tokenizer_config.json", '"chat_template"'])
+        self.assertEqual(file.read_bytes(), written)
 
     def check_inspect(self):
         model = self.json_of("inspect", self.model)

@@ -244,7 +244,6 @@ TEST(Families, SaysWhichThereAre) {
   EXPECT_EQ(&family_for(derive(mixed)), &kLoamFamily);
 }
 
-// What transformers would compute otherwise than loam is no family's form, though the keys could be written.
 TEST(Families, AWindowSeesAtLeastItsOwnToken) {
   for (const std::string name :
        {"mistral_window", "phi3_partial_window", "qwen2_windows", "smollm3_nope_window", "gemma2", "gemma3"}) {
@@ -322,6 +321,7 @@ TEST(Families, GemmaWithoutWindowsStatesOne) {
   }
 }
 
+// What transformers would compute otherwise than loam is no family's form, though the keys could be written.
 TEST(Families, HoldNothingThatTransformersComputesOtherwise) {
   ModelConfig c;
   c.vocab_size = 64, c.dim = 32, c.heads = 4, c.head_dim = 16, c.layers = 2;

@@ -3,8 +3,10 @@
 
 #include "loam/base/hash.h"
 #include "loam/base/mmap.h"
+#include "loam/model/families/gguf_form.h"
 #include "loam/model/weight_copy.h"
 #include "tests/harness/expect_error.h"
+#include "tests/harness/shared.h"
 #include "tests/harness/temp_dir.h"
 #include "tests/model/model_testing.h"
 
@@ -59,7 +61,7 @@ void expect_tensor(const MappedFile& map, const Gguf& file, const std::string& n
 }
 
 TEST(GgufModel, HasTheTensorsAndKeysOfLlamaCppsConverter) {
-  const Path path = Path(LOAM_SOURCE_DIR) / "tests" / "fixtures" / "gguf" / "models.json";
+  const Path path = testing::source_path("tests/fixtures/gguf/models.json");
   const Json models = Json::parse(read_file(path), path.string());
   ASSERT_EQ(models.as_object().size(), 13u);
   const ExecResources exec = make_exec_resources(Device{}, 2);
@@ -105,6 +107,7 @@ TEST(GgufModel, RoundsMatricesOnly) {
   EXPECT_EQ(half.at<std::string>("general.name"), "tiny");
   EXPECT_EQ(half.at<std::string>("tokenizer.ggml.model"), "no_vocab");
   const MappedFile wide_map(directory / "f32.gguf"), half_map(directory / "f16.gguf");
+  const MappedFile brain_map(directory / "bf16.gguf");
   for (const GgufTensor& tensor : wide.tensors()) {
     const GgufTensor* narrow = half.find_tensor(tensor.name);
     ASSERT_TRUE(narrow);
@@ -112,12 +115,17 @@ TEST(GgufModel, RoundsMatricesOnly) {
     EXPECT_EQ(brain.find_tensor(tensor.name)->type, tensor.dims.size() == 1 ? kGgufF32 : kGgufBf16);
     if (tensor.dims.size() == 1) {
       EXPECT_EQ(data_of(half_map, *narrow), data_of(wide_map, tensor));
+      EXPECT_EQ(data_of(brain_map, *brain.find_tensor(tensor.name)), data_of(wide_map, tensor));
       continue;
     }
     const auto* exact = reinterpret_cast<const float*>(data_of(wide_map, tensor).data());
     const auto* rounded = reinterpret_cast<const uint16_t*>(data_of(half_map, *narrow).data());
+    const auto* brains = reinterpret_cast<const uint16_t*>(data_of(brain_map, *brain.find_tensor(tensor.name)).data());
     for (int64_t i = 0; i < tensor.bytes / 4; ++i) {
       ASSERT_NEAR(half_to_float(rounded[i]), exact[i], std::max(std::abs(exact[i]) * 0x1p-11, 0x1p-25)) << tensor.name;
+      // The type has 8 bits of significand, and is the upper half of an f32.
+      ASSERT_NEAR(std::bit_cast<float>(uint32_t{brains[i]} << 16), exact[i], std::abs(exact[i]) * 0x1p-8)
+          << tensor.name;
     }
   }
 }
@@ -151,7 +159,7 @@ TEST(GgufModel, ValuesBeyondF16AreAnErrorThatNamesTheTensor) {
   options.dtype = DType::f16;
   const GgufModel gguf(directory / "model");
   EXPECT_LOAM_ERROR(gguf.write(exec.context, directory / "a.gguf", options), ErrorCode::kInvalidArgument,
-                    "tensor blk.1.ffn_down.weight: 1 of its");
+                    (directory / "model").string() + ": tensor blk.1.ffn_down.weight: 1 of its");
   EXPECT_FALSE(std::filesystem::exists(directory / "a.gguf"));
   options.dtype = DType::bf16;
   gguf.write(exec.context, directory / "a.gguf", options);
@@ -170,7 +178,38 @@ TEST(GgufModel, RefusesWhatLlamaCppWouldComputeOtherwise) {
                                                        {"phi3_partial_window", "phi3 has no windows"}};
   for (const auto& [name, message] : cases) {
     EXPECT_LOAM_ERROR(GgufModel(fixture(name)), ErrorCode::kInvalidArgument, message);
+    EXPECT_LOAM_ERROR(GgufModel(fixture(name)), ErrorCode::kInvalidArgument, fixture(name).string() + ": GGUF: ");
   }
+  const TempDir directory;
+  copy_changed("gemma2", Json::parse(R"({"query_pre_attn_scalar": 16, "tie_word_embeddings": false})"),
+               directory / "a");
+  EXPECT_LOAM_ERROR(GgufModel(directory / "a"), ErrorCode::kInvalidArgument, "gemma2 has the embedding for its head");
+  const ModelFileConfig llama = read_model_config(fixture("llama_tied"));
+  ModelConfig ntk = llama.config;
+  check_gguf(gguf_form(*llama.family), ntk);
+  ntk.rope_scaling.kind = RopeScalingKind::ntk;
+  EXPECT_LOAM_ERROR(check_gguf(gguf_form(*llama.family), ntk), ErrorCode::kInvalidArgument, "scaled by ntk");
+}
+
+// llama.cpp's load_swa_pattern(): layer i has a window unless i % period is period - 1, or by a list. It knows the
+// periods 2 (gemma2) and 6 (gemma3).
+TEST(GgufModel, StatesPatternsOfWindowsOtherThanTheUsual) {
+  const ModelFileConfig gemma = read_model_config(fixture("gemma2"));
+  const GgufForm& form = gguf_form(*gemma.family);
+  const auto stated = [&](std::vector<AttentionSpan> spans) -> std::optional<GgufField::Value> {
+    ModelConfig config = gemma.config;
+    config.layers = static_cast<int64_t>(spans.size());
+    config.attention_spans = std::move(spans);
+    for (const GgufField& field : gguf_fields(form, config)) {
+      if (field.key == "gemma2.attention.sliding_window_pattern") return field.value;
+    }
+    return std::nullopt;
+  };
+  const AttentionSpan w = AttentionSpan::window, f = AttentionSpan::full;
+  EXPECT_EQ(stated({w, f, w, f}), std::nullopt);
+  EXPECT_EQ(stated({w, w, f, w, w, f, w}), GgufField::Value(3u));
+  EXPECT_EQ(stated({w, w, w, w}), GgufField::Value(5u));
+  EXPECT_EQ(stated({f, w, w, f}), GgufField::Value(std::vector<bool>{false, true, true, false}));
 }
 
 }  // namespace

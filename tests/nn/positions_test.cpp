@@ -101,13 +101,24 @@ TEST(Positions, AnglesOfEveryScalingAreAccurateFarOut) {
   for (const Scaled& c : scalings()) {
     for (const RopeLayout layout : {RopeLayout::half, RopeLayout::interleaved}) {
       SCOPED_TRACE(fmt::format("{} theta {}", c.name, c.theta));
-      for (const int32_t position : {0, 1, 257, 4096, 15962, 32767, 32768}) {
-        EXPECT_LT(error_at(exec, c, position, layout), 1e-3) << position;
-      }
       // A frequency is an f32 of at most 1: it is off by no more than 2^-25, and so is the angle by that of each step.
-      EXPECT_LT(error_at(exec, c, 131071, layout), 131071 * 0x1p-25 + 1e-6);
+      for (const int32_t position : {0, 1, 257, 4096, 15962, 32767, 32768, 131071}) {
+        EXPECT_LT(error_at(exec, c, position, layout), position * 0x1p-25 + 1e-6) << position;
+      }
     }
   }
+}
+
+// Where none is stated: YaRN's 0.1 ln s + 1, and LongRoPE's sqrt(1 + ln s / ln L).
+TEST(Positions, ScalingsHaveMagnitudesOfTheirOwn) {
+  const ExecResources exec = make_exec_resources(Device{}, 1);
+  const Context ctx(exec.context);
+  RopeScaling yarn, longrope;
+  yarn.kind = RopeScalingKind::yarn, yarn.factor = 16, yarn.original_context = 4096;
+  longrope.kind = RopeScalingKind::longrope, longrope.factor = 64, longrope.original_context = 4096;
+  longrope.short_factors = longrope.long_factors = {1};
+  EXPECT_NEAR(make_rotation(ctx, 2, 10000, yarn, 65536).factor, 1.2772588722, 1e-6);         // ln 16 = 2.772588722
+  EXPECT_NEAR(make_rotation(ctx, 2, 10000, longrope, 131072).factor, std::sqrt(1.5), 1e-6);  // 4096 = 64^2
 }
 
 // In bf16 position 15962 is 15936, whose cosine is another.

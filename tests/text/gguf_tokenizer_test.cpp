@@ -57,6 +57,18 @@ TEST(GgufTokenizerWriter, ByteLevelBpeIsReadBackTheSame) {
   EXPECT_EQ(value_of(gguf_tokenizer(Tokenizer(whole), 261, -1, {}), "pre"), GgufField::Value(std::string("llama-bpe")));
 }
 
+// What the template puts behind a text ends a reply, and so does what else the model states.
+TEST(GgufTokenizerWriter, KeepsEveryTokenThatEndsAReply) {
+  BpeModel model = byte_level("gpt2");
+  model.frame.single = {{SequenceTemplate::Item::Kind::kFirst}, {SequenceTemplate::Item::Kind::kToken, 260}};
+  model.frame.pair = {{SequenceTemplate::Item::Kind::kFirst}, {SequenceTemplate::Item::Kind::kSecond}};
+  const std::vector<GgufField> fields = gguf_tokenizer(Tokenizer(model), 261, -1, {259, 260});
+  EXPECT_EQ(value_of(fields, "add_eos_token"), GgufField::Value(true));
+  EXPECT_EQ(value_of(fields, "eos_token_id"), GgufField::Value(260u));
+  EXPECT_EQ(value_of(fields, "eot_token_id"), GgufField::Value(259u));
+  for (const GgufField& field : fields) EXPECT_NE(field.key, "tokenizer.ggml.eom_token_id");
+}
+
 TEST(GgufTokenizerWriter, SentencePieceIsReadBackTheSame) {
   const Json fixture = testing::fixture("tokenizer_spm.json");
   const Tokenizer listed = parse_tokenizer_json(fixture.at("file").dump(), "fixture");
@@ -85,7 +97,7 @@ TEST(GgufTokenizerWriter, RefusesWhatLlamaCppDoesNotKnow) {
   model = byte_level("gpt2");
   model.specials[0].always = model.specials[0].lstrip = true;
   expect_refused(model, {260}, "looks at what is beside it");
-  expect_refused(make_bpe_model({}, {}, Pretokenizer()), {}, "no token that ends a text");
+  expect_refused(make_bpe_model({}, {}, Pretokenizer()), {}, "states a token that ends a text");
   EXPECT_LOAM_ERROR(gguf_tokenizer(Tokenizer(byte_level("gpt2")), 200, -1, {}), ErrorCode::kInvalidArgument,
                     "ids up to 260, the embedding only 200 rows");
   WordModel words;

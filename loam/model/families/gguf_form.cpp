@@ -19,7 +19,15 @@ constexpr GgufForm kForms[] = {
     {.family = "mistral", .architecture = "llama", .pairs = RopePairs::interleaved, .llama3 = true, .longrope = true},
     {.family = "qwen2", .architecture = "qwen2", .square = true},
     {.family = "qwen3", .architecture = "qwen3"},
-    {.family = "gemma2", .architecture = "gemma2", .gelu = true, .yarn = false, .full_every = 2, .scaled_by_width = 46},
+    {.family = "gemma2",
+     .architecture = "gemma2",
+     .gelu = true,
+     .tied = true,
+     .yarn = false,
+     .always_windowed = true,
+     .always_capped = true,
+     .full_every = 2,
+     .scaled_by_width = 46},
     {.family = "gemma3_text",
      .architecture = "gemma3",
      .gelu = true,
@@ -27,7 +35,7 @@ constexpr GgufForm kForms[] = {
      .full_every = 6,
      .scaled_by_width = 62},
     {.family = "olmo2", .architecture = "olmo2", .own_head = true, .square = true},
-    {.family = "smollm3", .architecture = "smollm3", .pairs = RopePairs::interleaved},
+    {.family = "smollm3", .architecture = "smollm3", .pairs = RopePairs::interleaved, .no_rope_every = 4},
     {.family = "phi3", .architecture = "phi3", .square = true, .longrope = true},
     {.family = "gpt_neox",
      .architecture = "gptneox",
@@ -36,7 +44,8 @@ constexpr GgufForm kForms[] = {
      .square = true,
      .biases = true,
      .out_bias = true,
-     .mlp_bias = true},
+     .mlp_bias = true,
+     .parallel_key = true},
     {.family = "gpt2",
      .architecture = "gpt2",
      .gelu = true,
@@ -68,10 +77,6 @@ constexpr std::pair<std::string_view, std::string_view> kNames[] = {
     {"mlp.down", "ffn_down"},
 };
 
-constexpr int64_t kPositionsEvery = 4;  // SmolLM 3's layers without positions
-
-bool is_gemma(const GgufForm& form) { return form.full_every > 0; }
-
 bool has_window(const ModelConfig& c, int64_t layer) { return attention_span(c, layer) == AttentionSpan::window; }
 
 bool has_windows(const ModelConfig& c) {
@@ -84,6 +89,7 @@ double sqrt_of(int64_t value) { return std::sqrt(static_cast<double>(value)); }
 
 // What llama.cpp computes otherwise; "" if nothing.
 std::string other_attention(const GgufForm& form, const ModelConfig& c) {
+  if (form.tied && !c.tied_embeddings) return "has the embedding for its head";
   if (form.square && c.heads * c.head_dim != c.dim) return "takes the width for heads * head_dim";
   if (form.full_every == 0 && has_windows(c) && c.window < c.context_length) {
     return fmt::format("has no windows (this model has, of {} tokens; with a context of no more they would not count)",
@@ -93,14 +99,15 @@ std::string other_attention(const GgufForm& form, const ModelConfig& c) {
   const double scale = 1 / sqrt_of(by_width ? c.dim / c.heads : c.head_dim);
   const double own = c.attention_scale > 0 ? c.attention_scale : 1 / sqrt_of(c.head_dim);
   if (std::abs(own / scale - 1) > 1e-6) return fmt::format("scales attention by {:.6g}, not {:.6g}", scale, own);
-  if (form.architecture == "gemma2" && (c.attention_softcap == 0 || c.logit_softcap == 0)) {
+  if (form.always_capped && (c.attention_softcap == 0 || c.logit_softcap == 0)) {
     return "caps attention and logits always";
   }
   for (int64_t layer = 0; layer < c.layers; ++layer) {
-    const bool none = form.family == "smollm3" && (layer + 1) % kPositionsEvery == 0;
+    const bool none = form.no_rope_every > 0 && (layer + 1) % form.no_rope_every == 0;
     const PositionKind kind = layer_position(c, layer);
     if (c.positions == PositionKind::rope && kind != (none ? PositionKind::none : PositionKind::rope)) {
-      return fmt::format("has no positions in every {}th layer, and no other", kPositionsEvery);
+      if (form.no_rope_every == 0) return "has positions in every layer";
+      return fmt::format("has no positions in every {}th layer, and no other", form.no_rope_every);
     }
   }
   return "";
@@ -108,7 +115,8 @@ std::string other_attention(const GgufForm& form, const ModelConfig& c) {
 
 std::string other_scaling(const GgufForm& form, const RopeScaling& s) {
   const RopeScaling defaults;
-  const bool knows = (s.kind != RopeScalingKind::llama3 || form.llama3) &&
+  const bool knows = s.kind != RopeScalingKind::ntk &&  // the families' files give another theta instead
+                     (s.kind != RopeScalingKind::llama3 || form.llama3) &&
                      (s.kind != RopeScalingKind::longrope || form.longrope) &&
                      (s.kind != RopeScalingKind::yarn || form.yarn);
   if (!knows) {
@@ -172,21 +180,42 @@ void add_scaling(Fields& fields, const RopeScaling& s) {
   }
 }
 
+// Windows are in all layers but each n-th: n, `usual` if that is one; 0 if there is none. Beyond the last layer: all.
+int64_t period_of_windows(const ModelConfig& c, int64_t usual) {
+  const auto fits = [&](int64_t period) {
+    for (int64_t layer = 0; layer < c.layers; ++layer) {
+      if (has_window(c, layer) != ((layer + 1) % period != 0)) return false;
+    }
+    return true;
+  };
+  if (fits(usual)) return usual;
+  for (int64_t period = 2; period <= c.layers + 1; ++period) {
+    if (fits(period)) return period;
+  }
+  return 0;
+}
+
 void add_windows(Fields& fields, const GgufForm& form, const ModelConfig& c) {
-  if (!is_gemma(form)) return;
+  if (form.full_every == 0) return;
   const bool any = has_windows(c);
-  // gemma2 always has one: that of the whole context changes nothing.
-  if (any || form.architecture == "gemma2") {
+  // Where there always is one, that of the whole context changes nothing.
+  if (any || form.always_windowed) {
     fields.add("attention.sliding_window", u32(any ? c.window : c.context_length));
   }
   if (!any) return;
-  std::vector<bool> pattern;
-  bool usual = true;
-  for (int64_t layer = 0; layer < c.layers; ++layer) {
-    pattern.push_back(has_window(c, layer));
-    usual &= pattern.back() == ((layer + 1) % form.full_every != 0);
+  if (const int64_t period = period_of_windows(c, form.full_every); period != form.full_every) {
+    log_warn(
+        "the pattern of this model's windows is a key that older versions of llama.cpp pass over: they compute "
+        "{}'s own, windows in all layers but each {}th",
+        form.architecture, form.full_every);
+    if (period > 0) {
+      fields.add("attention.sliding_window_pattern", u32(period));
+    } else {
+      std::vector<bool> pattern;
+      for (int64_t layer = 0; layer < c.layers; ++layer) pattern.push_back(has_window(c, layer));
+      fields.add("attention.sliding_window_pattern", std::move(pattern));
+    }
   }
-  if (!usual) fields.add("attention.sliding_window_pattern", std::move(pattern));
   if (c.window_rope_theta > 0) fields.add("rope.freq_base_swa", f32(c.window_rope_theta));
 }
 
@@ -230,7 +259,7 @@ std::vector<GgufField> gguf_fields(const GgufForm& form, const ModelConfig& c) {
   add_windows(fields, form, c);
   if (c.attention_softcap > 0) fields.add("attn_logit_softcapping", f32(c.attention_softcap));
   if (c.logit_softcap > 0) fields.add("final_logit_softcapping", f32(c.logit_softcap));
-  if (form.architecture == "gptneox") fields.add("use_parallel_residual", c.block == BlockForm::parallel);
+  if (form.parallel_key) fields.add("use_parallel_residual", c.block == BlockForm::parallel);
   return std::move(fields.all);
 }
 
