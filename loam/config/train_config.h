@@ -151,7 +151,7 @@ void visit_fields(Config& c, Visitor&& visit) {
   visit("decay_fraction", c.decay_fraction, "wsd: share of all steps in which the rate decays at the end");
   visit("decay_steps", c.decay_steps, "wsd: steps in which the rate decays at the end; 0: decay_fraction of all");
   visit("decay_until", c.decay_until,
-        "cosine, linear: step from which on the rate is at its minimum, nanoGPT's lr_decay_iters; 0: the run's end");
+        "cosine, linear: steps after which the rate is at its minimum, nanoGPT's lr_decay_iters; 0: the run's end");
   visit("decay_shape", c.decay_shape, "wsd: linear, sqrt (1 - sqrt of the share of the decay that is over) or cosine");
   visit("beta1", c.beta1, "adamw, adam, lion: decay of the first moment");
   visit("beta2", c.beta2, "adamw, adam: decay of the second moment; lion: of its only one; null: 0.95, lion: 0.99");

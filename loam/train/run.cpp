@@ -97,9 +97,11 @@ class Run {
     if (in_doubt_ || (steps > 0 && skipped_in_all_ == steps)) stop_after_nothing(trainer_.steps_done());
     if (skipped_in_all_ > 0) log_warn("{} of {} steps changed nothing", skipped_in_all_, steps);
     summary_.interrupted = trainer_.steps_done() < config_.steps || cut_short_;
-    if (trainer_.steps_done() > saved_step_) save();
+    const auto is_saved_here = [this] { return lies_in(saved_, options_.out / "checkpoints"); };
+    // A checkpoint of another directory that has all steps becomes this run's as it is.
+    if (trainer_.steps_done() > saved_step_ || (!summary_.interrupted && !is_saved_here())) save();
     metrics_.plot();
-    summary_.has_model = trainer_.steps_done() > 0 && (steps > 0 || lies_in(saved_, options_.out / "checkpoints"));
+    summary_.has_model = trainer_.steps_done() > 0 && (steps > 0 || is_saved_here());
     if (summary_.has_model) write_model_directory(trainer_, options_.out, data_);
     summary_.steps = trainer_.steps_done();
     summary_.seconds = seconds();

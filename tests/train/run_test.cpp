@@ -423,6 +423,14 @@ TEST_F(RunTest, ResumesFromAGivenCheckpoint) {
   EXPECT_EQ(records_of(elsewhere.out, "train").size(), 10u);
   elsewhere.resume_from = o.out / "nowhere";
   EXPECT_LOAM_ERROR(run(elsewhere), ErrorCode::kNotFound, "nowhere");
+
+  RunOptions finished = options("finished");
+  finished.resume_from = o.out / "checkpoints" / "step-00000040";
+  EXPECT_TRUE(run(finished).has_model);
+  EXPECT_EQ(final_state(finished.out), whole);
+  EXPECT_EQ(read_file(finished.out / "model/model.safetensors"), read_file(o.out / "model/model.safetensors"));
+  finished.resume_from.reset();
+  run(finished);  // nothing is left to do
 }
 
 TEST_F(RunTest, ASecondRunIsRefusedBeforeItLooks) {
