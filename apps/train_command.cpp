@@ -28,7 +28,8 @@ struct TrainOptions {
       {"numerics", {}},      {"log_every", {}}, {"val_every", {}},   {"save_every", {}},   {"sample_every", {}},
       {"sample_prompt", {}}, {"keep_last", {}}, {"keep_every", {}},
   };
-  bool overfit = false, dry_run = false, force = false, allow_changed_config = false, wandb = false;
+  bool deterministic = false, overfit = false, dry_run = false, force = false, allow_changed_config = false,
+       wandb = false;
 };
 
 std::string flag_of(const std::string& setting) {
@@ -42,6 +43,7 @@ TrainConfig read_config(const TrainOptions& o, const CommonFlags& flags, const R
   for (const auto& [name, value] : o.shortcuts) {
     if (value) settings.push_back({name + "=" + *value, flag_of(name) + " " + *value});
   }
+  if (o.deterministic) settings.push_back({"numerics=deterministic", "--deterministic"});
   std::vector<TypedSetting> all = settings;
   if (!o.data.empty()) all.push_back({"data.path=" + o.data, "--data " + o.data});
   if (flags.seed) all.push_back({fmt::format("seed={}", *flags.seed), fmt::format("--seed {}", *flags.seed)});
@@ -199,6 +201,7 @@ void add_train_command(Command& program) {
     command.add_option(flag_of(setting), value, "short for --set " + setting + "=...");
   }
   add_device(command, o->device);
+  command.add_flag("--deterministic", o->deterministic, "short for --numerics deterministic");
   command.add_flag("--overfit-one-batch", o->overfit, "train on the first batch for ever: the loss must go to 0");
   command.add_flag("--dry-run", o->dry_run, "say what the run needs and whether it fits, and do nothing");
   command.add_flag("--wandb", o->wandb,

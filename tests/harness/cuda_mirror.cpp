@@ -33,15 +33,15 @@ class Mirror {
  public:
   explicit Mirror(Arena& arena) : arena_(arena) {}
 
-  void add(const View& v) {
-    if (v.numel() == 0) return add(v.data, 0);
+  void add(const View& v, bool written) {
+    if (v.numel() == 0) return add(v.data, 0, written);
     int64_t last = 0;
     for (int axis = 0; axis < v.rank(); ++axis) last += (v.dim(axis) - 1) * v.stride(axis);
-    add(v.data, (last + 1) * dtype_size(v.dtype));
+    add(v.data, (last + 1) * dtype_size(v.dtype), written);
   }
-  void add(void* data, int64_t bytes) {
+  void add(void* data, int64_t bytes, bool written) {
     auto* begin = static_cast<uint8_t*>(data);
-    spans_.push_back({begin, begin + bytes, {}, nullptr});
+    spans_.push_back({begin, begin + bytes, written, {}, nullptr});
   }
 
   void upload() {
@@ -50,6 +50,7 @@ class Mirror {
     for (const Span& span : spans_) {
       if (!joined.empty() && span.begin < joined.back().end) {
         joined.back().end = std::max(joined.back().end, span.end);
+        joined.back().written |= span.written;
       } else {
         joined.push_back(span);
       }
@@ -84,13 +85,14 @@ class Mirror {
       };
       EXPECT_TRUE(marked(all.begin(), head) && marked(head + span.bytes(), all.end()))
           << kernel << " wrote outside of its arguments";
-      if (span.bytes() > 0) std::memcpy(span.begin, &*head, static_cast<size_t>(span.bytes()));
+      if (span.written && span.bytes() > 0) std::memcpy(span.begin, &*head, static_cast<size_t>(span.bytes()));
     }
   }
 
  private:
   struct Span {
     uint8_t *begin, *end;
+    bool written;  // else it may be memory that must not be
     Tensor memory;
     uint8_t* device;
     int64_t bytes() const { return end - begin; }
@@ -109,16 +111,16 @@ void mirrored(const ExecContext& host, const Args& given) {
   Args args = given;
   ExecContext ctx = gpu().context;
   Mirror mirror(*ctx.arena);
-  visit_views(args, [&](const View& v, Access) {
-    if (v) mirror.add(v);
+  visit_views(args, [&](const View& v, Access access) {
+    if (v) mirror.add(v, access != Access::read);
   });
-  if constexpr (std::is_same_v<Args, SumSquaresArgs>) mirror.add(args.out, sizeof(double));
+  if constexpr (std::is_same_v<Args, SumSquaresArgs>) mirror.add(args.out, sizeof(double), true);
   if constexpr (std::is_same_v<Args, ClipArgs>) {
     for (const double* sum : {args.squares, args.losses}) {
-      if (sum) mirror.add(const_cast<double*>(sum), sizeof(double));
+      if (sum) mirror.add(const_cast<double*>(sum), sizeof(double), false);
     }
   }
-  if (host.step) mirror.add(host.step, sizeof(StepState));
+  if (host.step) mirror.add(host.step, sizeof(StepState), true);
   mirror.upload();
   visit_views(args, [&](View& v, Access) {
     if (!v) return;
