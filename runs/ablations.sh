@@ -61,7 +61,7 @@ mkdir -p "$out"
 one() {
   local name=$1 settings=$2 seed=$3 arguments=()
   for setting in "${base[@]}" $settings; do arguments+=(--set "$setting"); done
-  "$loam" train --data "$data" --out "$out/$name-$seed" --seed "$seed" --threads "$threads" --steps "$steps" --quiet \
+  "$loam" train --device "$device" --data "$data" --out "$out/$name-$seed" --seed "$seed" --threads "$threads" --steps "$steps" --quiet \
     "${arguments[@]}" --set sample_every=0 --set save_every=0 --set log_every=10 \
     >"$out/$name-$seed.log" 2>&1 || echo "$name, seed $seed: $(tail -n 1 "$out/$name-$seed.log")"
 }
