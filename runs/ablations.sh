@@ -59,8 +59,10 @@ mkdir -p "$out"
 
 # one NAME SETTINGS SEED: a run; one whose loss is not finite is a result, too.
 one() {
-  local name=$1 settings=$2 seed=$3 arguments=()
-  for setting in "${base[@]}" $settings; do arguments+=(--set "$setting"); done
+  local name=$1 settings=$2 seed=$3 setting arguments=()
+  local -A chosen=()  # a variant's settings in place of the baseline's
+  for setting in "${base[@]}" $settings; do chosen[${setting%%=*}]=$setting; done
+  for setting in "${chosen[@]}"; do arguments+=(--set "$setting"); done
   "$loam" train --device "$device" --data "$data" --out "$out/$name-$seed" --seed "$seed" --threads "$threads" --steps "$steps" --quiet \
     "${arguments[@]}" --set sample_every=0 --set save_every=0 --set log_every=10 \
     >"$out/$name-$seed.log" 2>&1 || echo "$name, seed $seed: $(tail -n 1 "$out/$name-$seed.log")"
