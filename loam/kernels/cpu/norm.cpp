@@ -13,30 +13,8 @@
 #include "loam/kernels/cpu/register.h"
 #include "loam/kernels/cpu/row_blocks.h"
 #include "loam/kernels/cpu/simd.h"
+#include "loam/kernels/grouped_rows.h"
 #include "loam/kernels/kernel_table.h"
-
-#ifndef LOAM_KERNELS_CPU_NORM_ONCE_
-#define LOAM_KERNELS_CPU_NORM_ONCE_
-namespace loam {
-namespace {
-// Rows in groups of `group` that lie evenly, while the groups may lie apart: the heads of a slice of fused projections.
-struct GroupedRows {
-  int64_t rows = 0, cols = 0, group = 1, group_stride = 0, stride = 0;  // strides in elements
-  int64_t at(int64_t n) const { return group == 1 ? n * group_stride : n / group * group_stride + n % group * stride; }
-};
-GroupedRows grouped_rows(const View& view, const char* what) {
-  if (view.rank() != 3) {
-    const Rows rows = as_rows(view, what);
-    return {rows.rows, rows.cols, 1, rows.stride, 0};
-  }
-  const auto [N, G, C] = view.dims<3>();
-  LOAM_CHECK(C <= 1 || view.stride(2) == 1, "{}: its last axis has stride {}, not 1", what, view.stride(2));
-  if (G == 1 || view.stride(0) == G * view.stride(1)) return {N * G, C, 1, view.stride(G == 1 ? 0 : 1), 0};
-  return {N * G, C, G, view.stride(0), view.stride(1)};
-}
-}  // namespace
-}  // namespace loam
-#endif
 // Every instruction set's pass over the rest of this file.
 #include "hwy/foreach_target.h"
 #include "loam/kernels/cpu/rows-inl.h"

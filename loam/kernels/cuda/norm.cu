@@ -5,6 +5,7 @@
 #include "loam/kernels/cuda/launch.cuh"
 #include "loam/kernels/cuda/register.h"
 #include "loam/kernels/cuda/sum_rows.h"
+#include "loam/kernels/grouped_rows.h"
 
 namespace loam::cuda {
 namespace {
@@ -13,24 +14,6 @@ constexpr int kHeld = 4;                  // packs of a row that a thread holds
 constexpr int kBlock = 256;               // threads
 constexpr int64_t kWarpRow = kWarp * 32;  // elements of a row that a warp takes
 constexpr int64_t kMostBlocks = 132 * 2;  // in flight, where teams add up gradients of the weights
-
-// Rows in groups of `group` that lie evenly, while the groups may lie apart.
-struct GroupedRows {
-  int64_t rows = 0, cols = 0, group = 1, group_stride = 0, stride = 0;  // strides in elements
-  __host__ __device__ int64_t at(int64_t n) const {
-    return group == 1 ? n * group_stride : n / group * group_stride + n % group * stride;
-  }
-};
-GroupedRows grouped_rows(const View& view, const char* what) {
-  if (view.rank() != 3) {
-    const Rows rows = as_rows(view, what);
-    return {rows.rows, rows.cols, 1, rows.stride, 0};
-  }
-  const auto [N, G, C] = view.dims<3>();
-  LOAM_CHECK(C <= 1 || view.stride(2) == 1, "{}: its last axis has stride {}, not 1", what, view.stride(2));
-  if (G == 1 || view.stride(0) == G * view.stride(1)) return {N * G, C, 1, view.stride(G == 1 ? 0 : 1), 0};
-  return {N * G, C, G, view.stride(0), view.stride(1)};
-}
 
 // A row, by the packs that this thread of its team has of it: f(column, pack) for each, in a fixed order.
 template <int W, int kTeam, class T>
