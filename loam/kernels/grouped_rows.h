@@ -10,7 +10,7 @@ namespace loam {
 // Rows in groups of `group` that lie evenly, while the groups may lie apart.
 struct GroupedRows {
   int64_t rows = 0, cols = 0, group = 1, group_stride = 0, stride = 0;  // strides in elements
-  constexpr int64_t at(int64_t n) const {  // of row n's first element
+  constexpr int64_t at(int64_t n) const {                               // of row n's first element
     return group == 1 ? n * group_stride : n / group * group_stride + n % group * stride;
   }
 };
