@@ -10,6 +10,7 @@
 #include "loam/base/error.h"
 #include "loam/base/utf8.h"
 #include "loam/text/pretokenizer.h"
+#include "loam/text/unicode.h"
 #include "tests/text/made_valid.h"
 
 namespace {
@@ -38,6 +39,16 @@ Ends filled(const Matcher& matcher, const std::string& text) {
     from = some[count - 1].end();
   }
   return found;
+}
+
+// Whether PCRE2 holds a character of `text` for unassigned that loam knows: its tables are of Unicode 14.0 or later, as
+// the library was built, loam's of 15.0.
+bool newer_than_pcre2(const std::string& text) {
+  static const auto unassigned = regex_matcher("\\p{Cn}");
+  for (const auto& [begin, end] : matches(*unassigned, text)) {
+    if (CharProperties::of(decode_utf8(text, begin).code_point).category() != Category::kCn) return true;
+  }
+  return false;
 }
 
 void append_pieces(const Pretokenizer& pretokenizer, const std::string& text, size_t limit, size_t base, Ends& out) {
@@ -80,10 +91,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     return 0;
   }
   const Pretokenizer pretokenizer = parse_pretokenizer(names[data[0]]);
+  const std::string valid = loam::testing::made_valid(text);
   for (const Split& split : pretokenizer.splits()) {
     const auto scanner = make_matcher(split.regex);
-    if (scanner->needs_utf8()) continue;
-    const Ends expected = matches(*regex_matcher(split.regex), loam::testing::made_valid(text));
+    if (scanner->needs_utf8() || newer_than_pcre2(valid)) continue;
+    const Ends expected = matches(*regex_matcher(split.regex), valid);
     if (matches(*scanner, text) != expected || (scanner->covers() && filled(*scanner, text) != expected)) std::abort();
   }
   check_stream(pretokenizer, text);
