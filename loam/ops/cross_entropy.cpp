@@ -62,10 +62,13 @@ CrossEntropy cross_entropy(const Context& ctx, const Var& hidden, const Language
   }
   CrossEntropy out{Var(ctx.empty({1}, DType::f32)), ctx.empty({in.N}, DType::f32)};
 
-  // A GPU is waiting for memory here: it keeps logits, and their gradient, as the matrix products give and take them.
+  // A GPU is waiting for memory here: it keeps logits, and their gradient, as the matrix products give and take them,
+  // and its tensor cores want rows that begin at multiples of 16 bytes, whatever V is.
   const bool gpu = ctx.device.kind == DeviceKind::cuda;
   const int64_t rows = logits_rows(in.N, in.V, gpu ? kLogitsBytesOfGpu : kLogitsBytes);
-  const Tensor logits = ctx.empty({rows, in.V}, gpu ? hidden.dtype() : DType::f32, MemoryKind::workspace);
+  const int64_t width = gpu ? (in.V + 63) / 64 * 64 : in.V;
+  const Tensor logits =
+      ctx.empty({rows, width}, gpu ? hidden.dtype() : DType::f32, MemoryKind::workspace).narrow(1, 0, in.V);
   const Tensor z_terms = z_loss > 0 ? ctx.empty({in.N}, DType::f32, MemoryKind::workspace) : Tensor();
   for (int64_t begin = 0; begin < in.N; begin += rows) {
     const int64_t n = std::min(rows, in.N - begin);
