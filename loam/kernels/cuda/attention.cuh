@@ -75,6 +75,7 @@ struct alignas(32) Query {
   int position = 0;        // among the keys
   float slope = 0;         // of ALiBi
   uint32_t draw = 0;       // h T + t, which names it in dropout
+  uint32_t padding = 0;    // read along with the others
   __device__ bool sees(int key) const { return key >= begin && key < end; }
 };
 
