@@ -70,7 +70,8 @@ int print_run_plan(const ExecContext& ctx, const TrainConfig& given, const RunOp
   // What the rest of a step leaves of the matrix product's rate.
   constexpr double kShareOfPeak = 0.6;
   const double rate = measure_matmul_rate(ctx, config.dtype) * kShareOfPeak;
-  const double seconds = plan.flops_per_step * static_cast<double>(std::max<int64_t>(config.steps - done, 0)) / rate;
+  const double seconds = (plan.flops_per_step + plan.recomputed_flops_per_step) *
+                         static_cast<double>(std::max<int64_t>(config.steps - done, 0)) / rate;
   const std::vector<std::pair<std::string, double>> sources = epochs_by_source(config, mixture);
   const RunCost cost = cost_of(config.price, seconds, {});
   if (as_json) {
@@ -87,6 +88,7 @@ int print_run_plan(const ExecContext& ctx, const TrainConfig& given, const RunOp
                              {"epochs", plan.epochs},
                              {"epochs_by_source", Json(Json::Object(sources.begin(), sources.end()))},
                              {"flops_per_step", plan.flops_per_step},
+                             {"recomputed_flops_per_step", plan.recomputed_flops_per_step},
                              {"steps_done", done},
                              {"estimated_seconds", seconds}});
     const Json costs = to_json(cost);
@@ -105,6 +107,11 @@ int print_run_plan(const ExecContext& ctx, const TrainConfig& given, const RunOp
   for (const auto& [name, epochs] : sources) print(fmt::format("             {:.2f} of {}", epochs, name));
   print(fmt::format("compute      {}FLOP a step, {}FLOP in all", count(plan.flops_per_step) + " ",
                     count(plan.flops_per_step * static_cast<double>(config.steps)) + " "));
+  if (plan.recomputed_flops_per_step > 0) {
+    print(fmt::format("             and {}FLOP a step (+{:.0f} %) that recompute adds; mfu does not count them",
+                      count(plan.recomputed_flops_per_step) + " ",
+                      100 * plan.recomputed_flops_per_step / plan.flops_per_step));
+  }
   print(fmt::format("time         about {}{}, at {:.0f} % of this machine's matrix product ({}FLOP/s)",
                     format_duration(seconds),
                     done > 0 ? fmt::format(" for the {} steps that are left", config.steps - done) : "",

@@ -248,16 +248,24 @@ int64_t parameter_count(const ModelConfig& config) {
          (config.head_bias ? head_rows(config) : 0);
 }
 
+BlockFlops block_flops_per_token(const ModelConfig& config, int64_t layer, int64_t length) {
+  const auto T = static_cast<double>(length), C = static_cast<double>(config.dim);
+  const double w =
+      attention_span(config, layer) == AttentionSpan::window ? std::min(T, static_cast<double>(config.window)) : T;
+  const double keys = w - w * (w - 1) / (2 * T);  // that a token sees on average: the first w - 1 see fewer
+  const auto q = static_cast<double>(config.heads * config.head_dim);
+  const auto kv = static_cast<double>(config.kv_heads * config.head_dim);
+  const auto F = static_cast<double>(config.ffn_dim);
+  return {2 * C * (2 * q + 2 * kv) + 4 * q * keys, 2 * C * F * (config.gated ? 3 : 2)};
+}
+
 double training_flops_per_token(const ModelConfig& config, int64_t length) {
-  const double matrices = static_cast<double>(layer_counts(config).matrices + head_rows(config) * config.dim);
-  double keys = 0;  // that a token sees on average, over all layers
+  double forward = 2 * static_cast<double>(head_rows(config) * config.dim);
   for (int64_t layer = 0; layer < config.layers; ++layer) {
-    const auto T = static_cast<double>(length);
-    const double w =
-        attention_span(config, layer) == AttentionSpan::window ? std::min(T, static_cast<double>(config.window)) : T;
-    keys += w - w * (w - 1) / (2 * T);  // the first w - 1 tokens see fewer
+    const BlockFlops block = block_flops_per_token(config, layer, length);
+    forward += block.attention + block.mlp;
   }
-  return 6 * matrices + 12 * static_cast<double>(config.heads * config.head_dim) * keys;
+  return 3 * forward;
 }
 
 template Json config_to_json(const ModelConfig&);

@@ -232,8 +232,13 @@ int64_t head_rows(const ModelConfig& config);  // V, or 1 of a scalar head
 // Parameters of a derived configuration (tied tables count once), and of these, the ones in neither embedding nor head.
 int64_t parameter_count(const ModelConfig& config);
 int64_t non_embedding_parameter_count(const ModelConfig& config);
-// Floating-point operations of forward and backward for one token in rows of `length` tokens: 6 per matrix weight and
-// use, and 12 L H D per visible key on average.
+// Floating-point operations of a layer's forward pass for one token in rows of `length` tokens: 2 per matrix weight,
+// and 4 H D per visible key on average.
+struct BlockFlops {
+  double attention = 0, mlp = 0;
+};
+BlockFlops block_flops_per_token(const ModelConfig& config, int64_t layer, int64_t length);
+// Of forward and backward of the model: 6 per matrix weight and use, and 12 L H D per visible key on average.
 double training_flops_per_token(const ModelConfig& config, int64_t length);
 
 }  // namespace loam

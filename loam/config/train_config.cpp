@@ -67,6 +67,14 @@ const std::vector<std::pair<SpikeAction, const char*>>& enum_names(SpikeAction) 
   return names;
 }
 
+const std::vector<std::pair<RecomputePart, const char*>>& enum_names(RecomputePart) {
+  static const std::vector<std::pair<RecomputePart, const char*>> names{{RecomputePart::none, "none"},
+                                                                        {RecomputePart::attention, "attention"},
+                                                                        {RecomputePart::mlp, "mlp"},
+                                                                        {RecomputePart::both, "both"}};
+  return names;
+}
+
 namespace {
 
 constexpr double kMaxCount = int64_t{1} << 40, kMaxRows = 1 << 24;
@@ -160,6 +168,16 @@ void check_data(const DataConfig& c) {
     LOAM_CHECK(stage.weights.size() == c.sources.size(), "{}.weights has {} numbers for {} sources", name,
                stage.weights.size(), c.sources.size());
     check_weights(stage.weights, name + ".weights");
+  }
+}
+
+void check_recompute(const RecomputeConfig& c, int64_t layers) {
+  for (size_t i = 0; i < c.groups.size(); ++i) {
+    const int64_t size = c.groups[i];
+    LOAM_CHECK(size >= 1 && size <= layers, "recompute.groups[{}] is {}; it must be from 1 to the {} layers", i, size,
+               layers);
+    LOAM_CHECK(i == 0 || size < c.groups[i - 1], "recompute.groups[{}] is {}, which is not below the {} before it", i,
+               size, c.groups[i - 1]);
   }
 }
 
@@ -350,6 +368,7 @@ TrainConfig derive(TrainConfig c) {
   LOAM_CHECK(!(c.overfit_one_batch && c.spikes.action == SpikeAction::rewind),
              "spikes.action is rewind, which leaves batches out; overfit_one_batch has only one");
   check_ranges(c, "", kTrainRanges);
+  check_recompute(c.recompute, c.model.layers);
   if (c.data.length == 0) c.data.length = c.model.context_length;
   LOAM_CHECK(c.data.length <= c.model.context_length, "data.length ({}) is above model.context_length ({})",
              c.data.length, c.model.context_length);

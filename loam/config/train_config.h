@@ -8,6 +8,7 @@
 
 #include "loam/config/fields.h"
 #include "loam/config/model_config.h"
+#include "loam/config/recompute_config.h"
 
 namespace loam {
 
@@ -227,6 +228,7 @@ struct TrainConfig {
   int64_t steps = 1000;
   int64_t batch = 32;       // rows an optimizer step
   int64_t micro_batch = 0;  // rows a forward pass; 0: as many as batch
+  RecomputeConfig recompute;
   ComputeDtype dtype = ComputeDtype::f32;
   NumericsLevel numerics = NumericsLevel::fast;
   double z_loss = 0;  // times lse^2 of a token's logits is added to its loss
@@ -255,6 +257,7 @@ void visit_fields(Config& c, Visitor&& visit) {
   visit("steps", c.steps, "optimizer steps");
   visit("batch", c.batch, "rows an optimizer step");
   visit("micro_batch", c.micro_batch, "rows a forward pass; 0: as many as batch");
+  visit("recompute", c.recompute, "activations that backward computes again: less memory for more time, the same bits");
   visit("dtype", c.dtype, "compute dtype of matrices and activations");
   visit(
       "numerics", c.numerics,

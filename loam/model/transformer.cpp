@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
+#include "loam/autograd/recompute.h"
 #include "loam/ops/basic.h"
 #include "loam/ops/embedding.h"
 #include "loam/ops/linear.h"
@@ -104,9 +106,20 @@ Var Transformer::embed(const Context& ctx, const Tensor& ids, SequenceContext& s
   return ops::dropout(ctx, x, static_cast<float>(config_.dropout), 0);
 }
 
-Var Transformer::block(const Context& ctx, int layer, const Var& x, SequenceContext& sequence) const {
+Var Transformer::block(const Context& ctx, int layer, const Var& x, SequenceContext& sequence,
+                       RecomputePart again) const {
   LOAM_CHECK(allocated_, "model: allocate() was not called");
-  return blocks_[static_cast<size_t>(layer)](ctx, x, tables_, sequence);
+  return blocks_[static_cast<size_t>(layer)](ctx, x, tables_, sequence, again);
+}
+
+Var Transformer::blocks(const Context& ctx, Var x, SequenceContext& sequence, const RecomputeConfig& again,
+                        const Seen& seen) const {
+  const Stage stage = [this, &sequence, part = again.part, seen](const Context& c, int64_t layer, const Var& in) {
+    Var out = block(c, static_cast<int>(layer), in, sequence, part);
+    if (seen) seen(static_cast<int>(layer), out.value);
+    return out;
+  };
+  return recompute_chain(ctx, layers(), again.groups, stage, std::move(x));
 }
 
 Var Transformer::final_norm(const Context& ctx, const Var& x) const { return norm_ ? (*norm_)(ctx, x) : x; }
@@ -120,10 +133,9 @@ Var Transformer::scalars(const Context& ctx, const Var& hidden) const {
   return values.dtype() == DType::f32 ? values : ops::cast(ctx, values, DType::f32);
 }
 
-Var Transformer::hidden(const Context& ctx, const Tensor& ids, SequenceContext& sequence) const {
-  Var x = embed(ctx, ids, sequence);
-  for (int layer = 0; layer < static_cast<int>(layers()); ++layer) x = block(ctx, layer, x, sequence);
-  return final_norm(ctx, x);
+Var Transformer::hidden(const Context& ctx, const Tensor& ids, SequenceContext& sequence,
+                        const RecomputeConfig& again) const {
+  return final_norm(ctx, blocks(ctx, embed(ctx, ids, sequence), sequence, again));
 }
 
 Tensor Transformer::logits(const Context& ctx, const Tensor& hidden) const { return ops::logits(ctx, hidden, head()); }

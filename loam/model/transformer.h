@@ -4,11 +4,13 @@
 // Legend: B batch, T tokens a row, C width, V vocabulary, L layers.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <vector>
 
 #include "loam/autograd/context.h"
 #include "loam/config/model_config.h"
+#include "loam/config/recompute_config.h"
 #include "loam/nn/modules.h"
 #include "loam/nn/param_store.h"
 #include "loam/nn/sequence.h"
@@ -37,11 +39,18 @@ class Transformer {
   ops::LanguageHead head() const;
   CacheSpec cache(int layer) const { return blocks_[static_cast<size_t>(layer)].attention.cache(); }
 
-  Var embed(const Context& ctx, const Tensor& ids, SequenceContext& sequence) const;        // [B,T] i32 -> [B,T,C]
-  Var block(const Context& ctx, int layer, const Var& x, SequenceContext& sequence) const;  // [B,T,C] -> [B,T,C]
+  Var embed(const Context& ctx, const Tensor& ids, SequenceContext& sequence) const;  // [B,T] i32 -> [B,T,C]
+  Var block(const Context& ctx, int layer, const Var& x, SequenceContext& sequence,
+            RecomputePart again = RecomputePart::none) const;  // [B,T,C] -> [B,T,C]
+  // All blocks in a row. What `again` says is computed again in backward, for which `sequence` must be there still.
+  // `seen`, if any, is called with what each block gives, each time that it runs.
+  using Seen = std::function<void(int layer, const Tensor& x)>;
+  Var blocks(const Context& ctx, Var x, SequenceContext& sequence, const RecomputeConfig& again,
+             const Seen& seen = {}) const;
   Var final_norm(const Context& ctx, const Var& x) const;
-  // The three in a row: what the losses of loam/ops/linear_log_prob.h take.
-  Var hidden(const Context& ctx, const Tensor& ids, SequenceContext& sequence) const;  // [B,T] i32 -> [B,T,C]
+  // Embedding, blocks and norm: what the losses of loam/ops/linear_log_prob.h take.
+  Var hidden(const Context& ctx, const Tensor& ids, SequenceContext& sequence,
+             const RecomputeConfig& again = {}) const;  // [B,T] i32 -> [B,T,C]
   // What a model with a scalar head (value, reward) says of each token: f32 [B,T].
   Var scalars(const Context& ctx, const Var& hidden) const;
   // Logits of given rows of hidden states, f32. For sampling and tests; training never makes them. hidden [N,C] ->

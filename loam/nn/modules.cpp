@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "loam/autograd/recompute.h"
 #include "loam/ops/activation.h"
 #include "loam/ops/attention.h"
 #include "loam/ops/basic.h"
@@ -193,10 +194,6 @@ Block::Block(ParamStore& store, int layer_index, const ModelConfig& c)
       attention(store, fmt::format("layers.{}.attention", layer), layer, c),
       mlp(store, fmt::format("layers.{}.mlp", layer), layer, c) {}
 
-Var Block::operator()(const Context& ctx, const Var& x, const PositionTables& tables, SequenceContext& sequence) const {
-  return form == BlockForm::serial ? serial(ctx, x, tables, sequence) : parallel(ctx, x, tables, sequence);
-}
-
 Var Block::branch(const Context& ctx, const Var& y, const std::optional<Norm>& post_norm, uint64_t site) const {
   Var out = post_norm && place != NormPlace::post ? (*post_norm)(ctx, y) : y;
   if (residual_scale != 1) out = ops::scale(ctx, out, residual_scale);
@@ -206,23 +203,49 @@ Var Block::branch(const Context& ctx, const Var& y, const std::optional<Norm>& p
 uint64_t Block::attention_site() const { return dropout_site(layer, DropoutUse::attention); }
 uint64_t Block::mlp_site() const { return dropout_site(layer, DropoutUse::mlp); }
 
-Var Block::serial(const Context& ctx, const Var& x, const PositionTables& tables, SequenceContext& sequence) const {
-  const auto normed = [&](const std::optional<Norm>& norm, const Var& v) { return norm ? (*norm)(ctx, v) : v; };
-  const auto joined = [&](const Var& v, const Var& y, const std::optional<Norm>& post_norm, uint64_t site) {
-    const Var sum = ops::add(ctx, v, branch(ctx, y, post_norm, site));
-    return place == NormPlace::post ? (*post_norm)(ctx, sum) : sum;
-  };
-  const Var mixed =
-      joined(x, attention(ctx, normed(attention_norm, x), tables, sequence), attention_post_norm, attention_site());
-  return joined(mixed, mlp(ctx, normed(mlp_norm, mixed)), mlp_post_norm, mlp_site());
+namespace {
+
+// part(x), which backward computes again if `again`.
+template <class Part>
+Var run_part(const Context& ctx, bool again, const Part& part, const Var& x) {
+  if (!again) return part(ctx, x);
+  const Segment segment = [part](const Context& c, const std::vector<Var>& in) { return std::vector{part(c, in[0])}; };
+  return recompute(ctx, segment, {x})[0];
 }
 
-Var Block::parallel(const Context& ctx, const Var& x, const PositionTables& tables, SequenceContext& sequence) const {
-  const Var for_attention = attention_norm ? (*attention_norm)(ctx, x) : x;
+Var normed(const Context& ctx, const std::optional<Norm>& norm, const Var& x) { return norm ? (*norm)(ctx, x) : x; }
+
+}  // namespace
+
+Var Block::operator()(const Context& ctx, const Var& x, const PositionTables& tables, SequenceContext& sequence,
+                      RecomputePart again) const {
+  const Part attended = [this, &tables, &sequence](const Context& c, const Var& v) {
+    return branch(c, attention(c, v, tables, sequence), attention_post_norm, attention_site());
+  };
+  const Part fed = [this](const Context& c, const Var& v) { return branch(c, mlp(c, v), mlp_post_norm, mlp_site()); };
+  return form == BlockForm::serial ? serial(ctx, x, attended, fed, again) : parallel(ctx, x, attended, fed, again);
+}
+
+Var Block::serial(const Context& ctx, const Var& x, const Part& attended, const Part& fed, RecomputePart again) const {
+  const auto joined = [&](const Var& v, const Var& y, const std::optional<Norm>& post_norm) {
+    const Var sum = ops::add(ctx, v, y);
+    return place == NormPlace::post ? (*post_norm)(ctx, sum) : sum;
+  };
+  const auto attention_part = [this, attended](const Context& c, const Var& v) {
+    return attended(c, normed(c, attention_norm, v));
+  };
+  const auto mlp_part = [this, fed](const Context& c, const Var& v) { return fed(c, normed(c, mlp_norm, v)); };
+  const Var mixed = joined(x, run_part(ctx, recomputes_attention(again), attention_part, x), attention_post_norm);
+  return joined(mixed, run_part(ctx, recomputes_mlp(again), mlp_part, mixed), mlp_post_norm);
+}
+
+Var Block::parallel(const Context& ctx, const Var& x, const Part& attended, const Part& fed,
+                    RecomputePart again) const {
+  const Var for_attention = normed(ctx, attention_norm, x);
   const Var for_mlp = mlp_norm ? (*mlp_norm)(ctx, x) : for_attention;
-  const Var mixed = branch(ctx, attention(ctx, for_attention, tables, sequence), attention_post_norm, attention_site());
-  const Var fed = branch(ctx, mlp(ctx, for_mlp), mlp_post_norm, mlp_site());
-  return ops::add(ctx, x, ops::add(ctx, mixed, fed));
+  const Var mixed = run_part(ctx, recomputes_attention(again), attended, for_attention);
+  const Var out = run_part(ctx, recomputes_mlp(again), fed, for_mlp);
+  return ops::add(ctx, x, ops::add(ctx, mixed, out));
 }
 
 }  // namespace loam

@@ -2,12 +2,14 @@
 // declares the parameters. Legend: B batch, T tokens a row, C width, H heads, K kv heads, D head dim, F hidden width.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 
 #include "loam/autograd/context.h"
 #include "loam/autograd/param.h"
 #include "loam/config/model_config.h"
+#include "loam/config/recompute_config.h"
 #include "loam/nn/param_store.h"
 #include "loam/nn/positions.h"
 #include "loam/nn/sequence.h"
@@ -65,11 +67,14 @@ struct Block {
   Attention attention;
   Mlp mlp;
   Block(ParamStore& store, int layer, const ModelConfig& config);
-  Var operator()(const Context& ctx, const Var& x, const PositionTables& tables, SequenceContext& sequence) const;
+  // `again`: what backward computes again, for which tables and sequence must be there still.
+  Var operator()(const Context& ctx, const Var& x, const PositionTables& tables, SequenceContext& sequence,
+                 RecomputePart again = RecomputePart::none) const;
 
  private:
-  Var serial(const Context& ctx, const Var& x, const PositionTables& tables, SequenceContext& sequence) const;
-  Var parallel(const Context& ctx, const Var& x, const PositionTables& tables, SequenceContext& sequence) const;
+  using Part = std::function<Var(const Context& ctx, const Var& x)>;
+  Var serial(const Context& ctx, const Var& x, const Part& attended, const Part& fed, RecomputePart again) const;
+  Var parallel(const Context& ctx, const Var& x, const Part& attended, const Part& fed, RecomputePart again) const;
   // What is added to the residual stream of what attention or the feed-forward block gave; `site` of its dropout.
   Var branch(const Context& ctx, const Var& y, const std::optional<Norm>& post_norm, uint64_t site) const;
   uint64_t attention_site() const;

@@ -66,6 +66,7 @@ Json to_json(const std::vector<LayerDetail>& layers) {
 
 StepDetails::StepDetails(const ExecContext& ctx, ParamStore& weights, std::function<Tensor(int32_t)> master)
     : ctx_(ctx), weights_(weights), master_(std::move(master)) {}
+StepDetails::~StepDetails() = default;
 
 LayerDetail& StepDetails::layer(const std::string& name) {
   const auto found = std::find_if(layers_.begin(), layers_.end(), [&](const auto& l) { return l.name == name; });
@@ -87,17 +88,21 @@ void StepDetails::see_logits(int layer, const Tensor& largest) {
   for (const float logit : largest.to_host().span<float>()) max_logits_[index] = std::max(max_logits_[index], logit);
 }
 
-Var StepDetails::hidden(const Context& ctx, const Transformer& model, const Tensor& ids, SequenceContext& given) {
-  WatchedSequence sequence(given, [this](int layer, const Tensor& largest) { see_logits(layer, largest); });
-  Var x = model.embed(ctx, ids, sequence);
-  see("embedding", x.value);
-  for (int i = 0; i < static_cast<int>(model.layers()); ++i) {
-    x = model.block(ctx, i, x, sequence);
-    see(layer_name(i), x.value);
-  }
-  x = model.final_norm(ctx, x);
-  see("norm", x.value);
-  return x;
+Var StepDetails::hidden(const Context& ctx, const Transformer& model, const Tensor& ids, SequenceContext& given,
+                        const RecomputeConfig& again) {
+  watched_ = std::make_unique<WatchedSequence>(given, [this](int layer, const Tensor& largest) {
+    if (looks_) see_logits(layer, largest);
+  });
+  looks_ = true;
+  const Var embedded = model.embed(ctx, ids, *watched_);
+  see("embedding", embedded.value);
+  const Var x = model.blocks(ctx, embedded, *watched_, again, [this](int layer, const Tensor& values) {
+    if (looks_) see(layer_name(layer), values);
+  });
+  Var out = model.final_norm(ctx, x);
+  see("norm", out.value);
+  looks_ = false;
+  return out;
 }
 
 void StepDetails::before_update() {

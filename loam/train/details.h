@@ -2,12 +2,14 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "loam/autograd/context.h"
 #include "loam/base/json.h"
+#include "loam/config/recompute_config.h"
 
 namespace loam {
 
@@ -36,8 +38,11 @@ class StepDetails {
  public:
   // `master` gives the f32 truth of a parameter.
   StepDetails(const ExecContext& ctx, ParamStore& weights, std::function<Tensor(int32_t)> master);
-  // The hidden states of a micro-batch, by the ops of Transformer::hidden, with a look at each result.
-  Var hidden(const Context& ctx, const Transformer& model, const Tensor& ids, SequenceContext& sequence);
+  ~StepDetails();
+  // The hidden states of a micro-batch, by the ops of Transformer::hidden, with a look at each result. REQUIRES: the
+  // one before it is through.
+  Var hidden(const Context& ctx, const Transformer& model, const Tensor& ids, SequenceContext& sequence,
+             const RecomputeConfig& again);
   void before_update();
   std::vector<LayerDetail> after_update();
 
@@ -53,7 +58,9 @@ class StepDetails {
   ExecContext ctx_;
   ParamStore& weights_;
   std::function<Tensor(int32_t)> master_;
-  std::vector<LayerDetail> layers_;  // norms are sums of squares until after_update()
+  std::unique_ptr<SequenceContext> watched_;  // until backward is over
+  bool looks_ = false;                        // not at what backward computes again
+  std::vector<LayerDetail> layers_;           // norms are sums of squares until after_update()
   std::vector<std::pair<std::string, Sum>> activations_;
   std::vector<float> max_logits_;  // by layer
   std::vector<Tensor> negated_;    // by parameter: minus the master before the step

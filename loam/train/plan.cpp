@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "loam/autograd/recompute.h"
 #include "loam/base/clock.h"
 #include "loam/kernels/kernel_table.h"
 #include "loam/train/memory.h"
@@ -32,6 +33,22 @@ double measure_matmul_rate(const ExecContext& ctx, ComputeDtype dtype) {
   return 2.0 * std::pow(static_cast<double>(size), 3) / best;
 }
 
+namespace {
+
+double recomputed_flops_per_token(const TrainConfig& config) {
+  const std::vector<int64_t> reruns = chain_reruns(config.model.layers, config.recompute.groups);
+  double flops = 0;
+  for (int64_t layer = 0; layer < config.model.layers; ++layer) {
+    const BlockFlops block = block_flops_per_token(config.model, layer, config.data.length);
+    const int64_t runs = reruns[static_cast<size_t>(layer)];
+    flops += static_cast<double>(runs + recomputes_attention(config.recompute.part)) * block.attention +
+             static_cast<double>(runs + recomputes_mlp(config.recompute.part)) * block.mlp;
+  }
+  return flops;
+}
+
+}  // namespace
+
 RunPlan Trainer::plan(const TrainConfig& config, int64_t train_tokens) {
   RunPlan plan;
   plan.parameters = parameter_count(config.model);
@@ -40,6 +57,7 @@ RunPlan Trainer::plan(const TrainConfig& config, int64_t train_tokens) {
   plan.tokens = plan.tokens_per_step * config.steps;
   plan.flops_per_step =
       training_flops_per_token(config.model, config.data.length) * static_cast<double>(plan.tokens_per_step);
+  plan.recomputed_flops_per_step = recomputed_flops_per_token(config) * static_cast<double>(plan.tokens_per_step);
   if (train_tokens > 0) plan.epochs = static_cast<double>(plan.tokens) / static_cast<double>(train_tokens);
   plan.available_bytes = available_memory();
   return plan;

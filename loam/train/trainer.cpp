@@ -192,10 +192,11 @@ bool Trainer::State::make_gradients(const StopFunction& stop, StepDetails* detai
       const Transformer& transformer = *model.transformer;
       const Tensor tokens = part(memory->tokens);
       // The hidden states are not held: nothing of backward needs them.
-      const ops::CrossEntropy loss = ops::cross_entropy(
-          micro,
-          details ? details->hidden(micro, transformer, tokens, sequence) : transformer.hidden(micro, tokens, sequence),
-          transformer.head(), part(memory->targets), 1, static_cast<float>(config.z_loss));
+      const ops::CrossEntropy loss =
+          ops::cross_entropy(micro,
+                             details ? details->hidden(micro, transformer, tokens, sequence, config.recompute)
+                                     : transformer.hidden(micro, tokens, sequence, config.recompute),
+                             transformer.head(), part(memory->targets), 1, static_cast<float>(config.z_loss));
       ctx.kernels->copy(ctx, {loss.losses, part(memory->losses).reshape(loss.losses.shape())});
       tape.backward(micro, loss.loss);
     } catch (const GivenUp&) {

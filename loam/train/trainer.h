@@ -79,7 +79,8 @@ struct RunPlan {
   int64_t parameters = 0, non_embedding_parameters = 0;
   PredictedMemory memory;  // 0 until predict_memory() is asked
   int64_t tokens_per_step = 0, tokens = 0;
-  double flops_per_step = 0, epochs = 0;
+  double flops_per_step = 0, epochs = 0;   // of the model: what mfu counts
+  double recomputed_flops_per_step = 0;    // that recompute adds to them
   std::optional<int64_t> available_bytes;  // loam/train/memory.h
   // False only if it is known not to.
   bool fits() const { return !available_bytes || memory.total() <= *available_bytes; }

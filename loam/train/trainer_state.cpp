@@ -15,11 +15,12 @@ constexpr const char* kModelFile = "model";
 constexpr const char* kOptimizerFile = "optimizer";
 constexpr int64_t kStateVersion = 1;
 
-// Settings that say what is logged, kept, scored or shown: the weights do not depend on them. The data's path may
-// change because their fingerprint may not.
-constexpr std::array kBookKeeping = {"data.path",     "log_every",    "val_every",   "val_rows",      "save_every",
-                                     "keep_last",     "keep_every",   "keep_best",   "sample_every",  "sample_prompt",
-                                     "sample_tokens", "detail_every", "price.watts", "price.per_kwh", "price.per_hour"};
+// Settings that say what is logged, kept, scored, shown or computed again: the weights do not depend on them. The
+// data's path may change because their fingerprint may not.
+constexpr std::array kBookKeeping = {
+    "data.path",   "log_every",     "val_every",      "val_rows",         "save_every",    "keep_last",
+    "keep_every",  "keep_best",     "sample_every",   "sample_prompt",    "sample_tokens", "detail_every",
+    "price.watts", "price.per_kwh", "price.per_hour", "recompute.groups", "recompute.part"};
 
 bool acts_on_spikes(const TrainConfig& config) {
   return config.spikes.action == SpikeAction::skip || config.spikes.action == SpikeAction::rewind;

@@ -144,6 +144,64 @@ TEST(Recompute, SegmentsThatCutOneValueDifferently) {
   }
 }
 
+// What a chain of eight stages costs: the reruns are counted by hand.
+struct ChainCase {
+  std::vector<int64_t> sizes, reruns;
+  int64_t kept = 0;  // stages' inputs that forward leaves
+};
+const std::vector<ChainCase> kChains{
+    {{1}, {1, 1, 1, 1, 1, 1, 1, 1}, 8},       {{3}, {1, 1, 1, 1, 1, 1, 1, 1}, 3}, {{8}, {1, 1, 1, 1, 1, 1, 1, 1}, 1},
+    {{8, 2}, {2, 2, 2, 2, 2, 2, 1, 1}, 1},     // the last two of the eight are recorded when the eight run again
+    {{8, 4, 1}, {3, 3, 3, 2, 2, 2, 2, 1}, 1},  // so are the last four, and the last one of them
+    {{4, 3}, {2, 2, 2, 1, 2, 2, 2, 1}, 2},
+};
+
+TEST(Recompute, AChainInNestedGroupsIsBitEqualAndRunsAsOftenAsItSays) {
+  constexpr int64_t N = 5, C = 8, kStages = 8;
+  const ExecResources resources = guarded_resources(1);
+  const ExecContext& exec = resources.context;
+  TestParams params(exec);
+  std::vector<ParamRef> weights;
+  for (uint64_t i = 0; i < kStages; ++i)
+    weights.push_back(params.add(tensor_of(exec, {C, C}, DType::f32, random_values(C * C, i, 0.5))));
+  struct Result {
+    Values value, d_x;
+    std::vector<Values> gradients;
+    int64_t kept = 0;
+    std::vector<int64_t> runs = std::vector<int64_t>(kStages, 0);
+  };
+  const auto run = [&](const std::vector<int64_t>& sizes) {
+    Result out;
+    Tape tape;
+    const Context ctx(exec, &tape);
+    params.clear_gradients();
+    const Var x = tape.leaf(tensor_of(exec, {N, C}, DType::f32, random_values(N * C, 99)));
+    const Stage stage = [&](const Context& c, int64_t i, const Var& in) {
+      ++out.runs[static_cast<size_t>(i)];
+      return ops::add(c, in, ops::activation(c, ops::linear(c, in, weights[static_cast<size_t>(i)]), Activation::gelu));
+    };
+    const Var y = recompute_chain(ctx, kStages, sizes, stage, x);
+    out.kept = tape.saved_bytes() / (N * C * 4);
+    tape.backward(ctx, ops::sum(ctx, y));
+    out.value = values_of(y.value);
+    out.d_x = values_of(tape.grad(x));
+    for (const ParamRef& w : weights) out.gradients.push_back(values_of(params.gradient(w)));
+    return out;
+  };
+  const Result plain = run({});
+  EXPECT_EQ(plain.runs, std::vector<int64_t>(kStages, 1));
+  for (const ChainCase& c : kChains) {
+    SCOPED_TRACE(::testing::PrintToString(c.sizes));
+    const Result other = run(c.sizes);
+    EXPECT_EQ(other.value, plain.value);
+    EXPECT_EQ(other.d_x, plain.d_x);
+    EXPECT_EQ(other.gradients, plain.gradients);
+    EXPECT_EQ(other.kept, c.kept);
+    EXPECT_EQ(chain_reruns(kStages, c.sizes), c.reruns);
+    for (size_t i = 0; i < c.reruns.size(); ++i) EXPECT_EQ(other.runs[i], 1 + c.reruns[i]) << i;
+  }
+}
+
 TEST(Recompute, WithoutATapeIsTheSegment) {
   const ExecResources resources = guarded_resources();
   const Context ctx(resources.context);

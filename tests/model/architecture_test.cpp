@@ -29,12 +29,13 @@ struct ScalarPass {
   std::vector<float> scalars;
   double loss = 0;
 };
-ScalarPass scalar_pass(const ExecResources& exec, const Model& model, const Batch& batch, const Tensor& values) {
+ScalarPass scalar_pass(const ExecResources& exec, const Model& model, const Batch& batch, const Tensor& values,
+                       const RecomputeConfig& again = {}) {
   Tape tape;
   const Context ctx(exec.context, &tape);
   FullSequence sequence(batch.positions, batch.first_key);
   model.weights->clear_gradients();
-  const Var scalars = model.transformer->scalars(ctx, model.transformer->hidden(ctx, batch.ids, sequence));
+  const Var scalars = model.transformer->scalars(ctx, model.transformer->hidden(ctx, batch.ids, sequence, again));
   ScalarPass pass{floats(scalars.value), 0};
   const auto targets = batch.targets.span<int32_t>();
   const auto count =
@@ -79,6 +80,27 @@ TEST(Architecture, ResultsLossAndGradientsEqualTheReference) {
       ++compared;
     }
     EXPECT_EQ(compared, model.weights->size());
+  }
+}
+
+// In every form of block: what is computed again changes no bit.
+TEST(Architecture, RecomputationGivesEqualGradients) {
+  for (const Path& directory : architectures()) {
+    SCOPED_TRACE(directory.filename().string());
+    const ExecResources exec = testing::test_resources(2);
+    const Model model = load_model(exec.context, directory, DType::f32, true);
+    const SafetensorsFile expected(directory / "expected.safetensors");
+    const Batch batch = batch_of(expected);
+    const auto pass = [&](const RecomputeConfig& again) {
+      const double loss = model.config().head == HeadKind::scalar
+                              ? scalar_pass(exec, model, batch, expected.tensor("values"), again).loss
+                              : double{train_pass(exec.context, model, batch, 1e-3f, again)};
+      std::vector<std::vector<float>> all{{static_cast<float>(loss)}};
+      for (int32_t i = 0; i < model.weights->size(); ++i) all.push_back(floats(model.weights->gradient(i)));
+      return all;
+    };
+    const auto plain = pass({});
+    for (const RecomputeConfig& again : kRecomputations) EXPECT_EQ(pass(again), plain) << config_to_json(again).dump();
   }
 }
 

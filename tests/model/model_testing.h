@@ -83,15 +83,21 @@ inline Batch one_row(Arena& arena, const std::vector<int32_t>& ids) {
   return {Tensor::from<int32_t>(arena, {1, T}, ids), {}, Tensor::from<int32_t>(arena, {1, T}, positions), {}};
 }
 
+// Every way to compute again: groups, groups within groups, parts of blocks, and both.
+inline const std::vector<RecomputeConfig> kRecomputations{
+    {{1}, RecomputePart::none},     {{2}, RecomputePart::none}, {{2, 1}, RecomputePart::none}, {{}, RecomputePart::mlp},
+    {{}, RecomputePart::attention}, {{}, RecomputePart::both},  {{2, 1}, RecomputePart::both}};
+
 // Forward and backward; gradients land in the model's store. Returns the mean loss.
-inline float train_pass(const ExecContext& exec, const Model& model, const Batch& batch, float z_loss = 0) {
+inline float train_pass(const ExecContext& exec, const Model& model, const Batch& batch, float z_loss = 0,
+                        const RecomputeConfig& again = {}) {
   Tape tape;
   const Context ctx(exec, &tape);
   FullSequence sequence(batch.positions, batch.first_key);
   int64_t count = 0;
   for (int32_t target : batch.targets.span<int32_t>()) count += target >= 0;
   model.weights->clear_gradients();
-  const Var hidden = model.transformer->hidden(ctx, batch.ids, sequence);
+  const Var hidden = model.transformer->hidden(ctx, batch.ids, sequence, again);
   const auto loss =
       ops::cross_entropy(ctx, hidden, model.transformer->head(), batch.targets, 1 / static_cast<float>(count), z_loss);
   tape.backward(ctx, loss.loss);

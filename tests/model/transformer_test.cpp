@@ -3,7 +3,6 @@
 
 #include <cmath>
 
-#include "loam/autograd/recompute.h"
 #include "loam/model/families/family.h"
 #include "tests/harness/cuda_mirror.h"
 #include "tests/harness/expect_error.h"
@@ -283,41 +282,21 @@ TEST(Transformer, RowsThatSeeNothingChangeNothing) {
   }
 }
 
-// A block whose activations are computed again in the backward pass: every bit of loss and gradients stays.
-TEST(Transformer, RecomputedBlocksGiveEqualGradients) {
+// Activations that are computed again in the backward pass: every bit of loss and gradients stays.
+TEST(Transformer, RecomputationGivesEqualGradients) {
   for (const std::string& name : kFixtures) {
     for (const DType dtype : {DType::f32, DType::bf16}) {
       SCOPED_TRACE(name + " " + dtype_name(dtype));
       const ExecResources exec = testing::test_resources(2);
       const Model model = load_model(exec.context, fixture(name), dtype, true);
-      const Transformer& transformer = *model.transformer;
       const Batch batch = batch_of(SafetensorsFile(fixture(name) / "expected.safetensors"));
       const float loss = train_pass(exec.context, model, batch);
       const auto gradients = gradients_of(model);
-      int64_t count = 0;
-      for (int32_t target : batch.targets.span<int32_t>()) count += target >= 0;
-
-      int runs = 0;
-      Tape tape;
-      const Context ctx(exec.context, &tape);
-      FullSequence sequence(batch.positions, batch.first_key);
-      model.weights->clear_gradients();
-      Var x = transformer.embed(ctx, batch.ids, sequence);
-      for (int layer = 0; layer < static_cast<int>(transformer.layers()); ++layer) {
-        const Segment segment = [&, layer](const Context& c, const std::vector<Var>& in) {
-          ++runs;
-          return std::vector<Var>{transformer.block(c, layer, in[0], sequence)};
-        };
-        x = recompute(ctx, segment, {x})[0];
+      for (const RecomputeConfig& again : kRecomputations) {
+        SCOPED_TRACE(config_to_json(again).dump());
+        EXPECT_EQ(train_pass(exec.context, model, batch, 0, again), loss);
+        EXPECT_EQ(gradients_of(model), gradients);
       }
-      const auto again = ops::cross_entropy(ctx, transformer.final_norm(ctx, x), transformer.head(), batch.targets,
-                                            1 / static_cast<float>(count));
-      EXPECT_EQ(runs, transformer.layers());
-      tape.backward(ctx, again.loss);
-      model.weights->finish_gradients(exec.context);
-      EXPECT_EQ(runs, 2 * transformer.layers());
-      EXPECT_EQ(again.loss.value.data<float>()[0], loss);
-      EXPECT_EQ(gradients_of(model), gradients);
     }
   }
 }
@@ -339,34 +318,28 @@ TEST(Transformer, DropoutIsTheSameForAnyCut) {
   int64_t count = 0;
   for (int32_t target : all.targets.span<int32_t>()) count += target >= 0;
   // Rows [begin, begin + rows), blocks recomputed or not; gradients are added.
-  const auto pass = [&](int64_t begin, int64_t rows, bool again) {
+  const auto pass = [&](int64_t begin, int64_t rows, const RecomputeConfig& again) {
     step.first_sample = 40 + begin;
     Tape tape;
     const Context ctx(exec.context, &tape);
     const auto part = [&](const Tensor& t) { return t.narrow(0, begin, rows); };
     FullSequence sequence(part(all.positions), part(all.first_key));
-    Var x = model.transformer->embed(ctx, part(all.ids), sequence);
-    for (int layer = 0; layer < 2; ++layer) {
-      const Segment segment = [&, layer](const Context& c2, const std::vector<Var>& in) {
-        return std::vector<Var>{model.transformer->block(c2, layer, in[0], sequence)};
-      };
-      x = again ? recompute(ctx, segment, {x})[0] : segment(ctx, {x})[0];
-    }
-    const auto loss = ops::cross_entropy(ctx, model.transformer->final_norm(ctx, x), model.transformer->head(),
-                                         part(all.targets), 1 / static_cast<float>(count));
+    const Var hidden = model.transformer->hidden(ctx, part(all.ids), sequence, again);
+    const auto loss =
+        ops::cross_entropy(ctx, hidden, model.transformer->head(), part(all.targets), 1 / static_cast<float>(count));
     tape.backward(ctx, loss.loss);
   };
-  const auto gradients = [&](int64_t rows, bool again) {
+  const auto gradients = [&](int64_t rows, const RecomputeConfig& again = {}) {
     model.weights->clear_gradients();
     for (int64_t begin = 0; begin < 2; begin += rows) pass(begin, rows, again);
     model.weights->finish_gradients(exec.context);
     return joined(gradients_of(model));
   };
-  const std::vector<float> whole = gradients(2, false);
-  EXPECT_EQ(gradients(2, true), whole);
-  EXPECT_LE(relative_error(gradients(1, false), whole), 1e-6);
+  const std::vector<float> whole = gradients(2);
+  for (const RecomputeConfig& again : kRecomputations) EXPECT_EQ(gradients(2, again), whole);
+  EXPECT_LE(relative_error(gradients(1), whole), 1e-6);
   exec.context.seed = 4;
-  EXPECT_GT(relative_error(gradients(2, false), whole), 0.1);
+  EXPECT_GT(relative_error(gradients(2), whole), 0.1);
 }
 
 TEST(Transformer, ErrorsNameIdAndPosition) {

@@ -77,7 +77,12 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"adagrad", {"optimizer.kind=adagrad"}}, Case{"muon", {"optimizer.kind=muon"}},
         Case{"muon_bf16", {"optimizer.kind=muon", "dtype=bf16"}},
         Case{"deterministic_bf16", {"numerics=deterministic", "dtype=bf16"}}, Case{"details", {"detail_every=1"}},
-        Case{"details_bf16", {"detail_every=2", "dtype=bf16"}}),
+        Case{"details_bf16", {"detail_every=2", "dtype=bf16"}}, Case{"blocks_again", {"recompute.groups=[1]"}},
+        Case{"blocks_again_bf16", {"recompute.groups=[1]", "dtype=bf16"}},
+        Case{"groups_again", {"model.layers=12", "model.dim=64", "recompute.groups=[4]"}},
+        Case{"nested_groups_again", {"model.layers=12", "model.dim=64", "recompute.groups=[6,2]"}},
+        Case{"attention_again", {"recompute.part=attention"}}, Case{"mlp_again", {"recompute.part=mlp"}},
+        Case{"all_again_with_details", {"recompute.groups=[2,1]", "recompute.part=both", "detail_every=1"}}),
     [](const auto& tested) { return std::string(tested.param.name); });
 
 // A micro-batch of more rows than are run: each further row takes what the one before it took.
