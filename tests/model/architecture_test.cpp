@@ -87,7 +87,7 @@ TEST(Architecture, ResultsLossAndGradientsEqualTheReference) {
 TEST(Architecture, RecomputationGivesEqualGradients) {
   for (const Path& directory : architectures()) {
     SCOPED_TRACE(directory.filename().string());
-    const ExecResources exec = testing::test_resources(2);
+    const ExecResources exec = testing::test_resources(1);
     const Model model = load_model(exec.context, directory, DType::f32, true);
     const SafetensorsFile expected(directory / "expected.safetensors");
     const Batch batch = batch_of(expected);
