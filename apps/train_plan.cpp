@@ -22,16 +22,13 @@ std::vector<std::pair<std::string, double>> epochs_by_source(const TrainConfig& 
   return sources;
 }
 
-void print_memory(const ExecContext& ctx, const TrainConfig& config, const RunPlan& plan, const RunOptions& options) {
+void print_memory(const ExecContext& ctx, const TrainConfig& config, const RunPlan& plan) {
   const auto bytes = [](int64_t n) { return format_bytes(static_cast<double>(n)); };
   print(fmt::format("memory       {} weights + {} gradients + {} optimizer + {} activations = {}",
                     bytes(plan.memory.weights), bytes(plan.memory.gradients), bytes(plan.memory.moments),
                     bytes(plan.memory.activations), bytes(plan.memory.total())));
   print(fmt::format("             the process takes up to {} more: segments that are not full, the program itself",
                     bytes(Arena::Options().segment_bytes + kProgramBytes)));
-  if (options.init_from) {
-    print(fmt::format("             while it begins, {} for the model of --init-from too", bytes(4 * plan.parameters)));
-  }
   print(fmt::format("available    {}: {}", plan.available_bytes ? bytes(*plan.available_bytes) : "unknown",
                     !plan.available_bytes ? "it may not fit"
                     : plan.fits()         ? "fits"
@@ -98,7 +95,7 @@ int print_run_plan(const ExecContext& ctx, const TrainConfig& given, const RunOp
   }
   const auto count = [](double n) { return format_count(n); };
   print(fmt::format("parameters   {} ({} without embeddings)", plan.parameters, plan.non_embedding_parameters));
-  print_memory(ctx, config, plan, options);
+  print_memory(ctx, config, plan);
   print(fmt::format("tokens       {} in {} steps of {}", count(static_cast<double>(plan.tokens)), config.steps,
                     plan.tokens_per_step));
   if (data.tokens > 0) {

@@ -68,20 +68,22 @@ function(loam_layer name)
   loam_reuse_headers(loam_${name} loam_headers)
 endfunction()
 
-# loam_test(NAME SOURCES a_test.cpp ... LAYERS ... [LABELS fast]): one GoogleTest program, each of its cases a CTest test.
+# loam_test(NAME SOURCES a_test.cpp ... LAYERS ... [LABELS fast] [CUDA]): one GoogleTest program, each of its cases a
+# CTest test. With CUDA, which harness/cuda_mirror.h needs, it runs once more as a whole, label cuda, on the GPU.
 function(loam_test name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;LAYERS;LIBS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "CUDA" "" "SOURCES;LAYERS;LIBS;LABELS" ${ARGN})
   if(NOT ARG_LABELS)
     set(ARG_LABELS fast)
   endif()
   list(TRANSFORM ARG_LAYERS PREPEND loam_)
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ${ARG_LAYERS} ${ARG_LIBS} loam_testing GTest::gtest_main)
-  if("loam_kernels" IN_LIST ARG_LAYERS)
+  if(ARG_CUDA)
     target_link_libraries(${name} PRIVATE loam_mirror)
-    if(LOAM_CUDA)  # once more with the kernels of the GPU
+    if(LOAM_CUDA)
       add_test(NAME cuda.${name} COMMAND ${name})
       set_tests_properties(cuda.${name} PROPERTIES LABELS cuda ENVIRONMENT LOAM_TEST_DEVICE=cuda)
+      set_property(GLOBAL APPEND PROPERTY LOAM_CUDA_TESTS ${name})
     endif()
   endif()
   loam_reuse_headers(${name} loam_test_headers)

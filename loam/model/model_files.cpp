@@ -24,6 +24,44 @@ void allocate(const ExecContext& ctx, Model& model, DType compute_dtype, bool wi
   model.transformer->allocate(ctx);
 }
 
+// The tensors of a directory, each with its place in a store. Errors of check_places().
+class WeightFile {
+ public:
+  WeightFile(const Path& directory, const ModelFileConfig& read, ParamStore& store)
+      : config_(read.config), file_(directory, *read.family), places_(places_of(*read.family, config_, store)) {
+    check_places(file_, places_, config_, store);
+  }
+  std::string tokenizer() const { return file_.metadata(kTokenizerKey); }
+
+  // Into weight(index), the value of a parameter in its shape.
+  void read(const ExecContext& ctx, const std::function<Tensor(int32_t index)>& weight) const {
+    for (const Place& place : places_) {
+      const Tensor tensor = file_.tensor(place.file_name);
+      Tensor rows = weight(place.param).narrow(0, place.begin, place.rows);
+      const bool here = rows.device().kind == DeviceKind::cpu;
+      const Tensor host = here ? rows : Tensor::empty(*Arena::create({}), rows.shape(), rows.dtype());
+      copy_weights(place.transposed ? tensor.transpose(0, 1) : tensor, host, inverse(file_order(place, config_)),
+                   ctx.threads);
+      if (!here) rows.copy_from(host);
+    }
+  }
+
+ private:
+  ModelConfig config_;
+  FileTensors file_;
+  std::vector<Place> places_;
+};
+
+void check_parameters(const Path& directory, const ParamStore& found, const ParamStore& wanted) {
+  for (int32_t i = 0; i < std::max(found.size(), wanted.size()); ++i) {
+    const auto text = [i](const ParamStore& store) {
+      return i < store.size() ? store.name(i) + " " + store.spec(i).shape.str() : "nothing";
+    };
+    LOAM_CHECK(text(found) == text(wanted), "{}: its model has {} where {} is wanted", directory.string(), text(found),
+               text(wanted));
+  }
+}
+
 }  // namespace
 
 Model make_model(const ExecContext& ctx, const ModelConfig& config, DType compute_dtype, bool with_gradients) {
@@ -38,24 +76,20 @@ Model load_model(const ExecContext& ctx, const Path& directory, DType compute_dt
   model.family = read.family->name;
   model.bos_id = read.bos_id;
   model.eos_ids = read.eos_ids;
-  const FileTensors file(directory, *read.family);
-  model.tokenizer = file.metadata(kTokenizerKey);
-  const std::vector<Place> places = places_of(*read.family, read.config, *model.weights);
   // The file vouches for the sizes of the configuration before memory is taken for them.
-  check_places(file, places, read.config, *model.weights);
-
+  const WeightFile file(directory, read, *model.weights);
+  model.tokenizer = file.tokenizer();
   allocate(ctx, model, compute_dtype, with_gradients);
-  for (const Place& place : places) {
-    const Tensor tensor = file.tensor(place.file_name);
-    Tensor rows = model.weights->value(place.param).narrow(0, place.begin, place.rows);
-    const bool here = rows.device().kind == DeviceKind::cpu;
-    const Tensor host = here ? rows : Tensor::empty(*Arena::create({}), rows.shape(), rows.dtype());
-    copy_weights(place.transposed ? tensor.transpose(0, 1) : tensor, host, inverse(file_order(place, read.config)),
-                 ctx.threads);
-    if (!here) rows.copy_from(host);
-  }
+  file.read(ctx, [&](int32_t index) { return model.weights->value(index); });
   model.weights->mark_changed();
   return model;
+}
+
+void load_weights(const ExecContext& ctx, const Path& directory, const Model& model,
+                  const std::function<Tensor(int32_t index)>& weight) {
+  const ModelFileConfig read = read_model_config(directory);
+  check_parameters(directory, *declared_model(read.config).weights, *model.weights);
+  WeightFile(directory, read, *model.weights).read(ctx, weight);
 }
 
 namespace {

@@ -37,6 +37,11 @@ Model make_model(const ExecContext& ctx, const ModelConfig& config, DType comput
 // left-over tensors are one Error{kBadFormat} that lists them; shapes are checked. A missing head is an error unless
 // the configuration ties it.
 Model load_model(const ExecContext& ctx, const Path& directory, DType compute_dtype, bool with_gradients = false);
+// The weights alone, into what `weight(index)` gives for parameter `index` of `model` in its shape (f32 masters of the
+// optimizer), tensor by tensor, so that nothing is held twice. The errors of load_model(), and {kInvalidArgument} if
+// the directory's parameters are not those of `model`; each before anything is written.
+void load_weights(const ExecContext& ctx, const Path& directory, const Model& model,
+                  const std::function<Tensor(int32_t index)>& weight);
 
 // The weights' file also records Model::tokenizer, in its metadata under "loam.tokenizer".
 struct SaveModelOptions {

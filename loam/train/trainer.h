@@ -155,7 +155,8 @@ class Trainer {
   // `kept` are steps of checkpoints that stay beside those of keep_last and keep_every.
   Path save(CheckpointStore& store, const Json& extra, const std::vector<int64_t>& kept = {});
   Json load(const VerifiedCheckpoint& checkpoint, bool allow_changed_config, bool branches = false);
-  // The weights of a MODEL directory, whose configuration must be that of the run. Before the first step.
+  // The weights of a MODEL directory, whose configuration must be that of the run. Before the first step. Errors of
+  // load_weights(), after which nothing has changed.
   void init_from(const Path& directory);
   // Goes back to an earlier checkpoint of this run and leaves out the batches from there up to `spike`'s, which is the
   // step that was just tried. Resuming from the checkpoint that is saved next takes the same batches.

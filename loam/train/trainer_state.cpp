@@ -318,14 +318,7 @@ const Json& Trainer::rewinds() const { return state_->rewinds; }
 
 void Trainer::init_from(const Path& directory) {
   State& s = *state_;
-  Model from = load_model(s.ctx, directory, DType::f32);
-  const auto same_name = [&](int32_t i) { return from.weights->find(s.model.weights->name(i)).index; };
-  for (int32_t i = 0; i < s.model.weights->size(); ++i) {
-    const Shape &shape = s.model.weights->spec(i).shape, &found = from.weights->spec(same_name(i)).shape;
-    LOAM_CHECK(shape == found, "{}: {} is {}, that of the run {}", directory.string(), s.model.weights->name(i),
-               found.str(), shape.str());
-  }
-  for (int32_t i = 0; i < s.model.weights->size(); ++i) s.master(i).copy_from(from.weights->value(same_name(i)));
+  load_weights(s.ctx, directory, s.model, [&](int32_t index) { return s.master(index); });
   s.optimizer->masters_to_weights(s.ctx);
   s.model.weights->mark_changed();
 }

@@ -555,6 +555,11 @@ class Usage(ProgramTest):
                 self.assertEqual({type(line) for line in lines}, {dict})
         self.assertEqual(self.succeeds("runs", "ls", self.data, "--json"), b"")
 
+    def test_starts_without_the_libraries_of_cuda(self):
+        libraries = subprocess.run(["ldd", PROGRAM], capture_output=True, text=True, check=True).stdout
+        self.assertIn("libc.so", libraries)
+        self.assertNotRegex(libraries, "lib(cu(da|blas)|nv|nccl)")
+
     def test_version_and_quiet(self):
         self.assertRegex(self.succeeds("--version").decode(), r"^\d+\.\d+\.\d+ \(.+\)\n$")
         done = run("tokenizer", "train", "--input", self.corpus, "--vocab-size", "260", "--out", self.root / "q", "--quiet")

@@ -39,6 +39,14 @@ class OriginTest : public testing::RunTest {
     if (o.branch && !goes_on) settle_branch(*o.branch, whole);
     return run_training(resources.context, whole, o);
   }
+  Trainer trainer_of(const TrainConfig& c) {
+    return {resources.context, derive(c), std::make_shared<TokenSet>(directory / "data" / "train"), nullptr};
+  }
+  std::map<std::string, std::vector<float>> weights_of(Trainer& trainer) {
+    std::filesystem::remove_all(directory / "copy");
+    CheckpointStore store(directory / "copy");
+    return weights_of(trainer.save(store, {}) / "model.safetensors");
+  }
   // Weights by name.
   static std::map<std::string, std::vector<float>> weights_of(const Path& file) {
     std::map<std::string, std::vector<float>> weights;
@@ -262,13 +270,12 @@ TEST_F(OriginTest, WeightsOfTheModelAreTakenOverExactly) {
     TrainConfig other = config;
     other.dtype = dtype;
     other.seed = 3;
-    const auto set = std::make_shared<TokenSet>(directory / "data" / "train");
-    Trainer trainer(resources.context, derive(other), one_source(set, nullptr));
+    Trainer trainer = trainer_of(other);
+    resources.arena->reset_peak();
     trainer.init_from(model);
+    EXPECT_EQ(resources.arena->stats().total_peak, resources.arena->stats().total);  // nothing is held twice
     EXPECT_EQ(trainer.steps_done(), 0);
-    std::filesystem::remove_all(directory / "copy");
-    CheckpointStore store(directory / "copy");
-    EXPECT_EQ(weights_of(trainer.save(store, {}) / "model.safetensors"), expected);
+    EXPECT_EQ(weights_of(trainer), expected);
     for (int32_t i = 0; i < trainer.model().weights->size(); ++i) {
       const Tensor weight = trainer.model().weights->value(i);
       if (weight.dtype() != DType::bf16) continue;
@@ -276,11 +283,35 @@ TEST_F(OriginTest, WeightsOfTheModelAreTakenOverExactly) {
       EXPECT_EQ(weight.data<Bf16>()[0].bits, Bf16(first).bits);
     }
   }
-  TrainConfig wider = config;
+}
+
+TEST_F(OriginTest, AModelThatDoesNotFitChangesNothing) {
+  config.steps = 1;
+  run(options("first"));
+  const Path model = directory / "first" / "model", file = model / "model.safetensors";
+  const auto refuses = [&](const TrainConfig& other, ErrorCode code, const std::string& part) {
+    Trainer trainer = trainer_of(other);
+    const auto before = weights_of(trainer);
+    EXPECT_LOAM_ERROR(trainer.init_from(model), code, part);
+    EXPECT_EQ(weights_of(trainer), before);
+  };
+  TrainConfig wider = config, shorter = config;
   wider.model.dim = 64;
-  const auto set = std::make_shared<TokenSet>(directory / "data" / "train");
-  Trainer trainer(resources.context, derive(wider), one_source(set, nullptr));
-  EXPECT_LOAM_ERROR(trainer.init_from(model), ErrorCode::kInvalidArgument, "embedding is [64, 32], that of the run");
+  refuses(wider, ErrorCode::kInvalidArgument, "has embedding [64, 32] where embedding [64, 64] is wanted");
+  shorter.model.layers = 1;
+  refuses(shorter, ErrorCode::kInvalidArgument, "has layers.1.attention_norm.weight [32] where norm.weight [32]");
+
+  // All of its tensors fit but the last.
+  std::vector<std::pair<std::string, Tensor>> tensors;
+  const SafetensorsFile whole(file);
+  for (const std::string& name : whole.names()) tensors.emplace_back(name, whole.tensor(name));
+  const auto [name, last] = tensors.back();
+  tensors.back() = {name, last.narrow(0, 0, last.dim(0) - 1)};
+  write_safetensors(file, tensors);
+  refuses(config, ErrorCode::kBadFormat, name + " has shape");
+  tensors.back() = {"stranger", last};
+  write_safetensors(file, tensors);
+  refuses(config, ErrorCode::kBadFormat, "1 tensors are missing: " + name + "; 1 tensors belong nowhere: stranger");
 }
 
 }  // namespace

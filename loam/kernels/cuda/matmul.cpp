@@ -3,8 +3,6 @@
 // columns.
 #include "loam/kernels/cuda/matmul.h"
 
-#include <cublasLt.h>
-
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -12,6 +10,7 @@
 #include <mutex>
 #include <optional>
 
+#include "loam/kernels/cuda/cublas_lt.h"
 #include "loam/kernels/cuda/handles.h"
 #include "loam/kernels/cuda/register.h"
 #include "loam/tensor/cuda/cuda.h"
@@ -22,7 +21,7 @@ namespace {
 void check_lt(cublasStatus_t status, const char* what) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
   fail(status == CUBLAS_STATUS_ALLOC_FAILED ? ErrorCode::kOutOfMemory : ErrorCode::kUnavailable,
-       "matmul: cuBLASLt: {}: {}", what, cublasLtGetStatusString(status));
+       "matmul: cuBLASLt: {}: {}", what, cublas_lt().status_string(status));
 }
 
 // f32 is multiplied as f32, not as TF32.
@@ -74,16 +73,16 @@ Key make_key(const MatmulArgs& args) {
 
 template <class T>
 void set(cublasLtMatmulDescOpaque_t& op, cublasLtMatmulDescAttributes_t attribute, const T& value) {
-  check_lt(cublasLtMatmulDescSetAttribute(&op, attribute, &value, sizeof(value)), "an attribute of a product");
+  check_lt(cublas_lt().set_product(&op, attribute, &value, sizeof(value)), "an attribute of a product");
 }
 template <class T>
 void set(cublasLtMatmulPreferenceOpaque_t& op, cublasLtMatmulPreferenceAttributes_t attribute, const T& value) {
-  check_lt(cublasLtMatmulPreferenceSetAttribute(&op, attribute, &value, sizeof(value)), "an attribute of a choice");
+  check_lt(cublas_lt().set_preference(&op, attribute, &value, sizeof(value)), "an attribute of a choice");
 }
 
 void describe(cublasLtMatrixLayoutOpaque_t& layout, const View& v) {
-  check_lt(cublasLtMatrixLayoutInit(&layout, type_of(v.dtype), static_cast<uint64_t>(v.dim(1)),
-                                    static_cast<uint64_t>(v.dim(0)), row_stride(v)),
+  check_lt(cublas_lt().init_layout(&layout, sizeof layout, type_of(v.dtype), static_cast<uint64_t>(v.dim(1)),
+                                   static_cast<uint64_t>(v.dim(0)), row_stride(v)),
            "the layout of a matrix");
 }
 
@@ -93,7 +92,7 @@ std::optional<Plan> make_plan(cublasLtHandle_t handle, const MatmulArgs& args) {
     if (row_stride(*v) < v->dim(1)) return std::nullopt;  // rows that overlap
   }
   Plan plan;
-  check_lt(cublasLtMatmulDescInit(&plan.op, kCompute, CUDA_R_32F), "a product");
+  check_lt(cublas_lt().init_product(&plan.op, sizeof plan.op, kCompute, CUDA_R_32F), "a product");
   set(plan.op, CUBLASLT_MATMUL_DESC_TRANSA, args.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
   set(plan.op, CUBLASLT_MATMUL_DESC_TRANSB, args.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
   if (args.bias) {
@@ -106,7 +105,7 @@ std::optional<Plan> make_plan(cublasLtHandle_t handle, const MatmulArgs& args) {
   describe(plan.c, args.c);
 
   cublasLtMatmulPreferenceOpaque_t preference{};
-  check_lt(cublasLtMatmulPreferenceInit(&preference), "a choice");
+  check_lt(cublas_lt().init_preference(&preference, sizeof preference), "a choice");
   set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kMostWorkspace);
   set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, kReductions);
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_of(args.b.data));
@@ -115,8 +114,8 @@ std::optional<Plan> make_plan(cublasLtHandle_t handle, const MatmulArgs& args) {
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment_of(args.c.data));
   cublasLtMatmulHeuristicResult_t best{};
   int found = 0;
-  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle, &plan.op, &plan.a, &plan.b, &plan.c, &plan.c,
-                                                               &preference, 1, &best, &found);
+  const cublasStatus_t status =
+      cublas_lt().find_algorithms(handle, &plan.op, &plan.a, &plan.b, &plan.c, &plan.c, &preference, 1, &best, &found);
   if (status != CUBLAS_STATUS_SUCCESS || found == 0 || best.state != CUBLAS_STATUS_SUCCESS) return std::nullopt;
   plan.algorithm = best.algo;
   plan.workspace = static_cast<int64_t>(best.workspaceSize);
@@ -132,9 +131,9 @@ struct MatmulCache::State {
 };
 
 MatmulCache::MatmulCache() : state_(std::make_unique<State>()) {
-  check_lt(cublasLtCreate(&state_->handle), "cublasLtCreate");
+  check_lt(cublas_lt().create(&state_->handle), "cublasLtCreate");
 }
-MatmulCache::~MatmulCache() { cublasLtDestroy(state_->handle); }
+MatmulCache::~MatmulCache() { cublas_lt().destroy(state_->handle); }
 
 namespace {
 
@@ -168,10 +167,10 @@ bool lt_matmul(const ExecContext& ctx, const MatmulArgs& args) {
   if (plan->workspace > 0) workspace = ctx.empty({plan->workspace}, DType::u8, MemoryKind::workspace);
   if (ctx.arena->sparse()) return true;
   const float beta = args.accumulate ? 1 : 0;
-  const cublasStatus_t status = cublasLtMatmul(state.handle, &plan->op, &args.alpha, args.b.data, &plan->a, args.a.data,
-                                               &plan->b, &beta, args.c.data, &plan->c, args.c.data, &plan->c,
-                                               &plan->algorithm, workspace ? workspace.data<uint8_t>() : nullptr,
-                                               static_cast<size_t>(plan->workspace), stream_of(ctx.stream));
+  const cublasStatus_t status = cublas_lt().matmul(
+      state.handle, &plan->op, &args.alpha, args.b.data, &plan->a, args.a.data, &plan->b, &beta, args.c.data, &plan->c,
+      args.c.data, &plan->c, &plan->algorithm, workspace ? workspace.data<uint8_t>() : nullptr,
+      static_cast<size_t>(plan->workspace), stream_of(ctx.stream));
   if (status == CUBLAS_STATUS_NOT_SUPPORTED) return false;
   check_lt(status, "cublasLtMatmul");
   return true;
