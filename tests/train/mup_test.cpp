@@ -4,6 +4,7 @@
 // moves in proportion to the width, or more.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 
@@ -108,16 +109,29 @@ class CoordinateCheck : public ::testing::Test {
   testing::TempDir directory_;
 };
 
-TEST_F(CoordinateCheck, Explore) {
-  for (int64_t base : {kBase, kStandard})
-    for (int64_t width : {64, 128, 256, 512}) {
-      const Moved m = moved(width, base);
-      for (const auto& [kind, steps] : m) {
-        printf("%ld %ld %s:", base, width, kind.c_str());
-        for (double s : steps) printf(" %.4g", s);
-        printf("\n");
+TEST_F(CoordinateCheck, WhatALayerGivesMovesAsMuchAtAnyWidth) {
+  EXPECT_EQ(moved(kBase, kBase), moved(kBase, kStandard));
+  // Over a width 4 times as large: halfway between no dependence on the width and proportion to it.
+  constexpr int64_t kWider = 4;
+  constexpr double kHalfway = 2;
+  for (int64_t width : {kBase, 2 * kBase}) {
+    Moved scaled = moved(width, kBase), scaled_wide = moved(kWider * width, kBase);
+    Moved standard = moved(width, kStandard), standard_wide = moved(kWider * width, kStandard);
+    for (const auto& [kind, steps] : scaled) {
+      for (size_t step = 0; step < steps.size(); ++step) {
+        SCOPED_TRACE(fmt::format("{} at width {} after {} steps", kind, width, step + 1));
+        const double growth = scaled_wide[kind][step] / steps[step];
+        EXPECT_GT(growth, 1 / kHalfway);
+        EXPECT_LT(growth, kHalfway);
+        const double standard_growth = standard_wide[kind][step] / standard[kind][step];
+        if (kind == "embedding") {  // whose update does not depend on the width in either
+          EXPECT_LT(std::abs(std::log(standard_growth)), std::log(kHalfway));
+        } else {
+          EXPECT_GT(standard_growth, kHalfway);
+        }
       }
     }
+  }
 }
 
 }  // namespace
