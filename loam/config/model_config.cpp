@@ -215,11 +215,6 @@ ModelConfig derive(ModelConfig c) {
   return c;
 }
 
-double ntk_theta(double theta, int64_t dim, double factor) {
-  const auto R = static_cast<double>(dim);
-  return dim > 2 ? theta * std::pow(factor, R / (R - 2)) : theta;
-}
-
 AttentionSpan attention_span(const ModelConfig& c, int64_t layer) {
   if (c.attention_spans.empty()) return c.window > 0 ? AttentionSpan::window : AttentionSpan::full;
   return c.attention_spans[static_cast<size_t>(layer) % c.attention_spans.size()];

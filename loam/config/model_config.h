@@ -45,8 +45,8 @@ const std::vector<std::pair<AttentionSpan, const char*>>& enum_names(AttentionSp
 const std::vector<std::pair<InitKind, const char*>>& enum_names(InitKind);
 const std::vector<std::pair<HeadKind, const char*>>& enum_names(HeadKind);
 
-// How rotary frequencies are stretched for contexts longer than those of pre-training; loam/nn/positions.h has the
-// formulas.
+// How rotary frequencies are stretched for contexts longer than those of pre-training; loam/config/rope_scaling.h
+// has the formulas.
 struct RopeScaling {
   RopeScalingKind kind = RopeScalingKind::none;
   double factor = 1;
@@ -215,9 +215,6 @@ extern template std::vector<FieldInfo> config_fields(const ModelConfig&);
 // Fills in every 0 that stands for a derived value, and checks that the whole makes sense: Error{kInvalidArgument} that
 // names the field. The only place that computes one setting of a model from another. Idempotent.
 ModelConfig derive(ModelConfig config);
-
-// The base of the rotary frequencies that NTK-aware scaling by `factor` gives for `dim` rotated elements.
-double ntk_theta(double theta, int64_t dim, double factor);
 
 // What a layer of a derived configuration is.
 AttentionSpan attention_span(const ModelConfig& config, int64_t layer);

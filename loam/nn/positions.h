@@ -7,17 +7,7 @@
 
 namespace loam {
 
-// The frequencies of pair k = 0 .. R/2 - 1 are theta^(-2k/R) (Su et al. 2021), and with RopeScaling
-//   linear    divided by the factor (Chen et al. 2023, "position interpolation")
-//   ntk       with theta * factor^(R / (R - 2)) for theta (NTK-aware scaling, bloc97 2023)
-//   llama3    divided where a wave is longer than original_context / low_freq_factor, kept where it is shorter than
-//             original_context / high_freq_factor, and between the two a mean (Llama 3.1)
-//   yarn      divided where a pair turns less than beta_slow times over the original context, kept where it turns more
-//             than beta_fast times, and between the two a mean; rotated vectors times 0.1 ln(factor) + 1 (Peng et al.
-//             2023)
-//   longrope  divided by long_factors[k], or short_factors[k] if the model's context is at most the original one;
-//             rotated vectors times sqrt(1 + ln(factor) / ln(original_context)) (Ding et al. 2024)
-// computed in double. f32 [R/2].
+// rope_frequencies() in f32 [R/2], and rope_magnitude() (loam/config/rope_scaling.h).
 ops::Rotation make_rotation(const Context& ctx, int64_t dim, double theta, const RopeScaling& scaling,
                             int64_t context_length);
 

@@ -4,6 +4,7 @@
 
 #include "loam/base/file.h"
 #include "loam/base/json.h"
+#include "tests/harness/shared.h"
 
 namespace loam {
 namespace {
@@ -38,7 +39,7 @@ TEST(Utf8, ReplacesAsPythonDoes) {
     }
     return bytes;
   };
-  LineReader lines(open_input(Path(LOAM_SOURCE_DIR) / "tests" / "fixtures" / "utf8_replace.txt"));
+  LineReader lines(open_input(testing::source_path("tests/fixtures/utf8_replace.txt")));
   int count = 0;
   for (std::string line; lines.next(line); ++count) {
     const size_t space = line.find(' ');

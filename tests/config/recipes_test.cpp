@@ -8,6 +8,7 @@
 
 #include "loam/base/file.h"
 #include "loam/config/train_config.h"
+#include "tests/harness/shared.h"
 
 namespace loam {
 namespace {
@@ -32,7 +33,7 @@ std::string grouped(int64_t number) {
 
 TEST(Recipes, AreWholeAndHaveThePublishedSizes) {
   std::set<std::string> published, others;
-  for (const auto& entry : std::filesystem::directory_iterator(Path(LOAM_SOURCE_DIR) / "recipes")) {
+  for (const auto& entry : std::filesystem::directory_iterator(testing::source_path("recipes"))) {
     const std::string name = entry.path().stem().string();
     SCOPED_TRACE(name);
     Json json = Json::parse(read_file(entry.path()), entry.path().string());

@@ -13,6 +13,7 @@
 #include "loam/data/tokenize.h"
 #include "loam/text/tokenizer_files.h"
 #include "tests/harness/expect_error.h"
+#include "tests/harness/shared.h"
 #include "tests/harness/temp_dir.h"
 
 namespace loam {
@@ -21,7 +22,7 @@ namespace {
 using Ids = std::vector<int32_t>;
 using Documents = std::vector<Ids>;
 
-Path fixture(const std::string& name) { return Path(LOAM_SOURCE_DIR) / "tests/fixtures/import" / name; }
+Path fixture(const std::string& name) { return testing::source_path("tests/fixtures/import") / name; }
 
 const Ids kIds{5, 6, 7, 90, 1, 90, 11, 12, 13, 14, 90};
 const Documents kDocuments{{5, 6, 7, 90}, {1, 90}, {11, 12, 13, 14, 90}};

@@ -11,6 +11,7 @@
 #include "loam/base/json.h"
 #include "loam/base/philox.h"
 #include "tests/harness/expect_error.h"
+#include "tests/harness/shared.h"
 #include "tests/harness/temp_dir.h"
 
 namespace loam {
@@ -112,7 +113,7 @@ class MixtureTest : public ::testing::Test {
 // The order is a promise: a run goes on with a later release. tests/fixtures/make_order_fixture.py has its own
 // implementation.
 TEST_F(MixtureTest, TheOrderIsFrozen) {
-  const std::string path = std::string(LOAM_SOURCE_DIR) + "/tests/fixtures/order.json";
+  const std::string path = testing::source_path("tests/fixtures/order.json");
   const Json all = Json::parse(read_file(path), path);
   for (const Json& one : all.at("permutations").as_array()) {
     const auto number = [&](const char* name) { return static_cast<uint64_t>(one.at(name).as_int()); };

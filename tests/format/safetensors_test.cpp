@@ -7,6 +7,7 @@
 
 #include "loam/base/log.h"
 #include "tests/harness/expect_error.h"
+#include "tests/harness/shared.h"
 #include "tests/harness/temp_dir.h"
 
 namespace loam {
@@ -14,7 +15,7 @@ namespace {
 
 using testing::TempDir;
 
-std::string fixture() { return std::string(LOAM_SOURCE_DIR) + "/tests/fixtures/safetensors/small.safetensors"; }
+std::string fixture() { return testing::source_path("tests/fixtures/safetensors/small.safetensors"); }
 
 // A file by hand: the length of the header, the header, `data_bytes` bytes of data 0, 1, 2, ...
 std::string file_bytes(const std::string& header, int64_t data_bytes) {

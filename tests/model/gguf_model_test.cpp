@@ -63,7 +63,7 @@ void expect_tensor(const MappedFile& map, const Gguf& file, const std::string& n
 TEST(GgufModel, HasTheTensorsAndKeysOfLlamaCppsConverter) {
   const Path path = testing::source_path("tests/fixtures/gguf/models.json");
   const Json models = Json::parse(read_file(path), path.string());
-  ASSERT_EQ(models.as_object().size(), 13u);
+  ASSERT_EQ(models.as_object().size(), 14u);
   const ExecResources exec = make_exec_resources(Device{}, 2);
   for (const auto& [name, facts] : models.as_object()) {
     SCOPED_TRACE(name);

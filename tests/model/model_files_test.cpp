@@ -452,7 +452,7 @@ std::vector<float> scalars_of(const ExecContext& exec, const Model& model, const
 // tests/fixtures/make_classifier_fixtures.py: what transformers' classes of one label score, and their own files.
 TEST_F(ModelFiles, ScoresOfClassifiersEqualTransformers) {
   int compared = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(Path(LOAM_SOURCE_DIR) / "tests/fixtures/classifiers")) {
+  for (const auto& entry : std::filesystem::directory_iterator(testing::source_path("tests/fixtures/classifiers"))) {
     SCOPED_TRACE(entry.path().filename().string());
     const SafetensorsFile expected(entry.path() / "expected.safetensors"), before(entry.path() / "model.safetensors");
     const Batch b{expected.tensor("ids"), {}, expected.tensor("positions"), expected.tensor("first_key")};

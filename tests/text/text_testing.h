@@ -19,6 +19,7 @@
 #include "loam/base/philox.h"
 #include "loam/text/bpe_train.h"
 #include "loam/text/tokenizer.h"
+#include "tests/harness/shared.h"
 
 namespace loam::testing {
 
@@ -45,7 +46,7 @@ void for_each_seed(const char* variable, uint64_t usual, Try&& try_seed) {
 }
 
 inline Json fixture(const std::string& name) {
-  const Path path = Path(LOAM_SOURCE_DIR) / "tests" / "fixtures" / name;
+  const Path path = testing::source_path("tests/fixtures") / name;
   return Json::parse(read_file(path), name);
 }
 

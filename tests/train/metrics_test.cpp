@@ -11,6 +11,7 @@
 #include "loam/base/plot.h"
 #include "loam/train/tensorboard.h"
 #include "tests/harness/expect_error.h"
+#include "tests/harness/shared.h"
 #include "tests/harness/temp_dir.h"
 
 namespace loam {
@@ -27,7 +28,7 @@ TEST(Tensorboard, BytesEqualItsOwnWriter) {
   const std::string bytes =
       tfrecord(version_event(1700000000.25)) + tfrecord(restart_event(1700000000.5, 301)) +
       tfrecord(scalar_event(1700000001.75, 123456789, {{"train/loss", 2.71828}, {"train/lr", 0.0}, {tag, -1e-20}}));
-  EXPECT_EQ(bytes, read_file(Path(LOAM_SOURCE_DIR) / "tests/fixtures/tensorboard_events.bin"));
+  EXPECT_EQ(bytes, read_file(testing::source_path("tests/fixtures/tensorboard_events.bin")));
 }
 
 TEST(Tensorboard, WriterMakesOneNewFileALife) {

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "loam/base/utf8.h"
+#include "loam/config/rope_scaling.h"
 
 namespace loam {
 

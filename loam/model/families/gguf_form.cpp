@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "loam/base/log.h"
+#include "loam/config/rope_scaling.h"
 
 namespace loam {
 namespace {
@@ -171,13 +172,9 @@ void add_scaling(Fields& fields, const RopeScaling& s) {
   }
   // It multiplies what llama.cpp's own formula gives: that of YaRN's authors, and 1 for longrope.
   if (s.kind == RopeScalingKind::yarn && s.attention_factor > 0) {
-    fields.add("rope.scaling.attn_factor", f32(s.attention_factor / (0.1 * std::log(s.factor) + 1)));
+    fields.add("rope.scaling.attn_factor", f32(s.attention_factor / yarn_magnitude(s.factor)));
   }
-  if (s.kind == RopeScalingKind::longrope) {
-    const double own = std::sqrt(1 + std::log(s.factor) / std::log(static_cast<double>(s.original_context)));
-    const double factor = s.attention_factor > 0 ? s.attention_factor : s.factor <= 1 ? 1 : own;
-    fields.add("rope.scaling.attn_factor", f32(factor));
-  }
+  if (s.kind == RopeScalingKind::longrope) fields.add("rope.scaling.attn_factor", f32(rope_magnitude(s)));
 }
 
 // Windows are in all layers but each n-th: n, `usual` if that is one; 0 if there is none. Beyond the last layer: all.
@@ -287,21 +284,15 @@ std::string gguf_name(const TensorRule& rule) {
 
 std::vector<std::pair<std::string, std::vector<float>>> gguf_rope_factors(const ModelConfig& c) {
   const RopeScaling& s = c.rope_scaling;
+  const auto narrow = [](const std::vector<double>& factors) {
+    return std::vector<float>(factors.begin(), factors.end());
+  };
   if (s.kind == RopeScalingKind::longrope) {
-    const auto list = [](const std::vector<double>& factors) {
-      return std::vector<float>(factors.begin(), factors.end());
-    };
-    return {{"rope_factors_long.weight", list(s.long_factors)}, {"rope_factors_short.weight", list(s.short_factors)}};
+    return {{"rope_factors_long.weight", narrow(s.long_factors)},
+            {"rope_factors_short.weight", narrow(s.short_factors)}};
   }
   if (s.kind != RopeScalingKind::llama3) return {};
-  std::vector<float> factors;
-  for (int64_t k = 0; k < c.rope_dim / 2; ++k) {
-    const double frequency = std::pow(c.rope_theta, -2 * static_cast<double>(k) / static_cast<double>(c.rope_dim));
-    const double turns = static_cast<double>(s.original_context) * frequency / (2 * M_PI);
-    const double kept = std::clamp((turns - s.low_freq_factor) / (s.high_freq_factor - s.low_freq_factor), 0.0, 1.0);
-    factors.push_back(f32(1 / (kept + (1 - kept) / s.factor)));
-  }
-  return {{"rope_freqs.weight", std::move(factors)}};
+  return {{"rope_freqs.weight", narrow(rope_stretches(c.rope_dim, c.rope_theta, s, c.context_length))}};
 }
 
 }  // namespace loam

@@ -7,6 +7,7 @@
 
 #include "loam/base/log.h"
 #include "loam/base/utf8.h"
+#include "loam/config/rope_scaling.h"
 
 namespace loam {
 namespace {
@@ -77,9 +78,6 @@ double needed(Settings& s, const std::string& key, const char* name) {
   return value;
 }
 
-// What YaRN's authors call mscale.
-double magnitude(double factor, double by) { return factor <= 1 ? 1 : 0.1 * by * std::log(factor) + 1; }
-
 void read_yarn(Settings& s, const std::string& key, RopeScaling& scaling) {
   if (const double fast = not_negative(s, key, "beta_fast")) scaling.beta_fast = fast;
   if (const double slow = not_negative(s, key, "beta_slow")) scaling.beta_slow = slow;
@@ -87,7 +85,7 @@ void read_yarn(Settings& s, const std::string& key, RopeScaling& scaling) {
   scaling.attention_factor = positive(s, key, "attention_factor");
   const double all = not_negative(s, key, "mscale_all_dim"), some = not_negative(s, key, "mscale");
   if (scaling.attention_factor == 0 && all > 0 && some > 0) {
-    scaling.attention_factor = magnitude(scaling.factor, some) / magnitude(scaling.factor, all);
+    scaling.attention_factor = yarn_magnitude(scaling.factor, some) / yarn_magnitude(scaling.factor, all);
   }
 }
 
