@@ -9,8 +9,9 @@
 
 namespace loam {
 double measure_matmul_rate(const ExecContext& ctx, ComputeDtype dtype) {
-  const int64_t size = ctx.handles ? 8192 : 768;
-  const int repeats = ctx.handles ? 8 : 25;  // the first one warms up; the best counts: others may use the machine
+  const bool gpu = ctx.device.kind == DeviceKind::cuda;
+  const int64_t size = gpu ? 8192 : 768;
+  const int repeats = gpu ? 8 : 25;  // the first one warms up; the best counts: others may use the machine
   const DType type = dtype == ComputeDtype::bf16 ? DType::bf16 : DType::f32;
   const auto matrix = [&](DType element) {
     Tensor m = ctx.empty({size, size}, element, MemoryKind::workspace);
