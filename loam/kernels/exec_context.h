@@ -50,6 +50,7 @@ struct ExecContext {
   const KernelTable* kernels = nullptr;
   int threads = 1;
   Numerics numerics = Numerics::fast;
+  bool tf32 = false;                 // a GPU's products of f32 may round their factors to TF32, unless exact
   uint64_t seed = 0;                 // Philox key of the run
   StepState* step = nullptr;         // null outside training; in the device's memory
   int64_t first_row = 0;             // of the batch, in the micro-batch at hand

@@ -636,7 +636,7 @@ RunSummary train(const ExecContext& ctx, const RunStart& checked, const RunOptio
 
 RunSummary run_training(const ExecContext& ctx, const TrainConfig& config, const RunOptions& options) {
   const RunLock lock(options.out);
-  const RunStart checked = check_run(config, options);
+  const RunStart checked = check_run(config_for_device(config, ctx.device), options);
   try {
     return train(ctx, checked, options);
   } catch (const Error& error) {

@@ -30,8 +30,6 @@ Numerics numerics_of(NumericsLevel level) {
   fail(ErrorCode::kInternal, "numerics: a level without a name");
 }
 
-DType dtype_of(ComputeDtype dtype) { return dtype == ComputeDtype::bf16 ? DType::bf16 : DType::f32; }
-
 // [rows, T] i32 in the device's memory.
 Tensor ids_of(const ExecContext& ctx, const TokenBatch& batch, const std::vector<int32_t>& values) {
   return Tensor::from<int32_t>(*ctx.arena, {batch.rows, batch.length}, values);
@@ -71,8 +69,17 @@ TrainConfig config_for_data(TrainConfig config, const TokenSetInfo& data) {
   return derive(config);
 }
 
+TrainConfig config_for_device(TrainConfig config, Device device) {
+  const bool gpu = device.kind == DeviceKind::cuda;
+  if (config.dtype == ComputeDtype::automatic) config.dtype = gpu ? ComputeDtype::bf16 : ComputeDtype::f32;
+  LOAM_CHECK(gpu || config.dtype != ComputeDtype::tf32, "dtype tf32 needs a GPU; the CPU has f32 and bf16");
+  return config;
+}
+
+DType storage_dtype(ComputeDtype dtype) { return dtype == ComputeDtype::bf16 ? DType::bf16 : DType::f32; }
+
 Trainer::State::State(const ExecContext& context, TrainConfig c, TrainingData sets)
-    : ctx(context), config(std::move(c)), data(std::move(sets)), spikes(config.spikes) {
+    : ctx(context), config(config_for_device(std::move(c), ctx.device)), data(std::move(sets)), spikes(config.spikes) {
   if (!data.train.empty()) {
     check_run_data(config, data);
     sources.emplace(data);
@@ -81,7 +88,8 @@ Trainer::State::State(const ExecContext& context, TrainConfig c, TrainingData se
   ctx.step = &step_state;
   ctx.seed = static_cast<uint64_t>(config.seed);
   ctx.numerics = numerics_of(config.numerics);
-  model = make_model(ctx, config.model, dtype_of(config.dtype), true);
+  ctx.tf32 = config.dtype == ComputeDtype::tf32;
+  model = make_model(ctx, config.model, storage_dtype(config.dtype), true);
   if (mixture) {
     const TokenSetInfo& info = data.train[0].set->info();
     model.weights->initialize(ctx.seed);

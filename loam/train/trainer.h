@@ -19,6 +19,7 @@
 #include "loam/format/checkpoint.h"
 #include "loam/kernels/exec_context.h"
 #include "loam/model/model_files.h"
+#include "loam/tensor/dtype.h"
 #include "loam/train/details.h"
 #include "loam/train/energy.h"
 #include "loam/train/spikes.h"
@@ -57,6 +58,11 @@ struct ValResult {
 // The configuration of a run on this data: vocab_size 0 becomes the data's, rounded up to a multiple of 64; then
 // derive().
 TrainConfig config_for_data(TrainConfig config, const TokenSetInfo& data);
+
+// The configuration of a run on this device: dtype auto becomes bf16 on a GPU and f32 on the CPU. Error for a dtype that
+// the device does not have.
+TrainConfig config_for_device(TrainConfig config, Device device);
+DType storage_dtype(ComputeDtype dtype);  // of matrices and activations
 
 // Bytes at the peak of a step: the parts that stay, and the most that is there beyond them.
 struct PredictedMemory {
@@ -112,7 +118,7 @@ TrainConfig check_config(const TrainConfig& config, const TokenSetInfo& data);
 
 class Trainer {
  public:
-  // `config` must be derived; its numerics replace those of `ctx`. Allocates model and optimizer and initialises the
+  // `config` must be derived, and becomes that of the device; its numerics replace those of `ctx`. Allocates model and optimizer and initialises the
   // weights. Errors: those of check_run_data (loam/train/run_data.h).
   Trainer(const ExecContext& ctx, TrainConfig config, TrainingData data);
   // With one source; `val` may be null.

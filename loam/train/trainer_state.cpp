@@ -264,8 +264,7 @@ Json Trainer::load(const VerifiedCheckpoint& verified, bool allow_changed_config
   State& s = *state_;
   const Path& checkpoint = verified.path;
   const StoredState state = checked_state(verified, s.config, s.data, allow_changed_config, branches);
-  const DType compute_type = s.config.dtype == ComputeDtype::bf16 ? DType::bf16 : DType::f32;
-  if (state.threads != s.ctx.threads && matmul_depends_on_threads(s.ctx.numerics, compute_type)) {
+  if (state.threads != s.ctx.threads && matmul_depends_on_threads(s.ctx.numerics, storage_dtype(s.config.dtype))) {
     log_warn("the run used {} threads, now {}: from here on it is equal within rounding, not bit for bit",
              state.threads, s.ctx.threads);
   }
@@ -336,7 +335,7 @@ void Trainer::export_model(const Path& directory) {
   State& s = *state_;
   SaveModelOptions options;
   // In the compute dtype, so that the file gives the logits that training saw.
-  options.dtype = s.config.dtype == ComputeDtype::bf16 ? DType::bf16 : DType::f32;
+  options.dtype = storage_dtype(s.config.dtype);
   save_model(
       s.ctx, s.model, [&](int32_t index) { return s.master(index); }, directory, options);
 }
