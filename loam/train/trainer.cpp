@@ -175,22 +175,23 @@ std::optional<StepResult> Trainer::next_result(bool wait) {
     const auto* losses = static_cast<const float*>(s.last.losses->wait());
     s.read(s.last, {losses, s.last.batch.targets.size()});
     if (s.judge(result)) s.finish(result);
-    s.last.state = s.last.losses = nullptr;
+    s.last.state.reset();
+    s.last.losses.reset();
   }
   if (result.abandoned) {
     s.launched.clear();
     result.step = s.steps_done;
   }
   s.steps_done = result.step;
-  if (!result.abandoned && !result.skipped) s.add_targets(s.last);
+  if (!result.abandoned && !result.skipped) s.add_targets();
   return result;
 }
 
-void Trainer::State::add_targets(const LaunchedStep& step) {
-  for (int64_t row = 0; row < step.batch.rows; ++row) {
-    const std::span<const int32_t> targets = step.batch.row(row).targets;
+void Trainer::State::add_targets() {
+  for (int64_t row = 0; row < last.batch.rows; ++row) {
+    const std::span<const int32_t> targets = last.batch.row(row).targets;
     const auto none = std::count(targets.begin(), targets.end(), -1);
-    sources->add_targets(mixture->name(mixture->place(step.first_sample + row).source),
+    sources->add_targets(mixture->name(mixture->place(last.first_sample + row).source),
                          static_cast<int64_t>(targets.size()) - none);
   }
 }

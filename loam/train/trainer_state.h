@@ -69,8 +69,7 @@ struct Trainer::State {
   void read(LaunchedStep& step, std::span<const float> losses);  // these and step_state into row_losses and result
   bool judge(StepResult& result);   // whether the optimizer shall run; may set step_state.skip
   void finish(StepResult& result);  // what the host keeps of a step that was not abandoned
-  // Counts those of a step's batch for its sources.
-  void add_targets(const LaunchedStep& step);
+  void add_targets();               // of `last`, for their sources
   // The f32 truth of a parameter, in its shape.
   Tensor master(int32_t index) const;
   // What the optimizer keeps for it, in its shape, under the names of optimizer.safetensors: "m.NAME".

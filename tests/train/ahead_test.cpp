@@ -77,7 +77,7 @@ class AheadTest : public testing::RunTest {
   AheadTest() {
     config.log_every = 7;
     config.optimizer.warmup_steps = 0;
-    resources.context.kernels = &faulty_kernels();
+    ahead.kernels = resources.context.kernels = &faulty_kernels();
     ahead.handles = &stream;
     bad_loss = bad_gradient = -1;
   }
@@ -218,7 +218,7 @@ TEST_F(AheadTest, ARunIsTheSameRun) {
 
 TEST_F(AheadTest, AnInterruptFinishesWhatIsUnderWay) {
   run(options("whole"));
-  for (const int stop : {2, 4, 7, 23}) {
+  for (const int stop : {2, 7, 23}) {
     const std::string name = fmt::format("stopped-{}", stop);
     stream.downloads = 0;
     stream.after_download = [&] {
