@@ -12,8 +12,8 @@
 
 namespace loam {
 
-// automatic is what the device is best at: loam/train/trainer.h settles it. tf32 is f32 whose products a GPU may make of
-// factors that it rounds to 10 bits.
+// automatic is what the device is best at: loam/train/trainer.h settles it. tf32 is f32 whose products a GPU may make
+// of factors that it rounds to 10 bits.
 enum class ComputeDtype { automatic, f32, tf32, bf16 };
 enum class OptimizerKind { adamw, adam, sgd, adagrad, rmsprop, lion, muon };
 enum class AdamwForm { torch, course };

@@ -59,8 +59,8 @@ struct ValResult {
 // derive().
 TrainConfig config_for_data(TrainConfig config, const TokenSetInfo& data);
 
-// The configuration of a run on this device: dtype auto becomes bf16 on a GPU and f32 on the CPU. Error for a dtype that
-// the device does not have.
+// The configuration of a run on this device: dtype auto becomes bf16 on a GPU and f32 on the CPU. Error for a dtype
+// that the device does not have.
 TrainConfig config_for_device(TrainConfig config, Device device);
 DType storage_dtype(ComputeDtype dtype);  // of matrices and activations
 
@@ -118,8 +118,8 @@ TrainConfig check_config(const TrainConfig& config, const TokenSetInfo& data);
 
 class Trainer {
  public:
-  // `config` must be derived, and becomes that of the device; its numerics replace those of `ctx`. Allocates model and optimizer and initialises the
-  // weights. Errors: those of check_run_data (loam/train/run_data.h).
+  // `config` must be derived, and becomes that of the device; its numerics replace those of `ctx`. Allocates model and
+  // optimizer and initialises the weights. Errors: those of check_run_data (loam/train/run_data.h).
   Trainer(const ExecContext& ctx, TrainConfig config, TrainingData data);
   // With one source; `val` may be null.
   Trainer(const ExecContext& ctx, TrainConfig config, std::shared_ptr<const TokenSet> train,
