@@ -37,7 +37,8 @@ void print_memory(const ExecContext& ctx, const TrainConfig& config, const RunPl
 
 }  // namespace
 
-int print_run_plan(const ExecContext& ctx, const TrainConfig& given, const RunOptions& options, bool as_json) {
+int print_run_plan(const ExecContext& ctx, const TrainConfig& wanted, const RunOptions& options, bool as_json) {
+  const TrainConfig given = config_for_device(wanted, ctx.device);
   const bool has_data = !first_data_path(given.data).empty();
   if (!has_data && given.model.vocab_size == 0)
     throw UsageError("--dry-run needs --data, or model.vocab_size in the configuration");

@@ -7,7 +7,9 @@
 namespace loam {
 
 const std::vector<std::pair<ComputeDtype, const char*>>& enum_names(ComputeDtype) {
-  static const std::vector<std::pair<ComputeDtype, const char*>> names{{ComputeDtype::f32, "f32"},
+  static const std::vector<std::pair<ComputeDtype, const char*>> names{{ComputeDtype::automatic, "auto"},
+                                                                       {ComputeDtype::f32, "f32"},
+                                                                       {ComputeDtype::tf32, "tf32"},
                                                                        {ComputeDtype::bf16, "bf16"}};
   return names;
 }
@@ -369,6 +371,8 @@ TrainConfig derive(TrainConfig c) {
              "spikes.action is rewind, which leaves batches out; overfit_one_batch has only one");
   check_ranges(c, "", kTrainRanges);
   check_recompute(c.recompute, c.model.layers);
+  LOAM_CHECK(c.dtype != ComputeDtype::tf32 || c.numerics != NumericsLevel::exact,
+             "dtype tf32 rounds what numerics exact multiplies as it is: one of the two");
   if (c.data.length == 0) c.data.length = c.model.context_length;
   LOAM_CHECK(c.data.length <= c.model.context_length, "data.length ({}) is above model.context_length ({})",
              c.data.length, c.model.context_length);

@@ -12,7 +12,9 @@
 
 namespace loam {
 
-enum class ComputeDtype { f32, bf16 };
+// automatic is what the device is best at: loam/train/trainer.h settles it. tf32 is f32 whose products a GPU may make
+// of factors that it rounds to 10 bits.
+enum class ComputeDtype { automatic, f32, tf32, bf16 };
 enum class OptimizerKind { adamw, adam, sgd, adagrad, rmsprop, lion, muon };
 enum class AdamwForm { torch, course };
 enum class MuonScale { original, match_rms };
@@ -229,7 +231,7 @@ struct TrainConfig {
   int64_t batch = 32;       // rows an optimizer step
   int64_t micro_batch = 0;  // rows a forward pass; 0: as many as batch
   RecomputeConfig recompute;
-  ComputeDtype dtype = ComputeDtype::f32;
+  ComputeDtype dtype = ComputeDtype::automatic;
   NumericsLevel numerics = NumericsLevel::fast;
   double z_loss = 0;  // times lse^2 of a token's logits is added to its loss
   int64_t seed = 1;
@@ -258,7 +260,9 @@ void visit_fields(Config& c, Visitor&& visit) {
   visit("batch", c.batch, "rows an optimizer step");
   visit("micro_batch", c.micro_batch, "rows a forward pass; 0: as many as batch");
   visit("recompute", c.recompute, "activations that backward computes again: less memory for more time, the same bits");
-  visit("dtype", c.dtype, "compute dtype of matrices and activations");
+  visit("dtype", c.dtype,
+        "compute dtype of matrices and activations; auto: bf16 on a GPU, f32 on the CPU; tf32: f32 whose factors a GPU "
+        "rounds to 10 bits in matrix products");
   visit(
       "numerics", c.numerics,
       "fast: the quickest kernels; deterministic: the same bits on every run; exact: also for any batch beside a row");

@@ -59,7 +59,7 @@ struct LogitBwdArgs {
 struct CrossEntropyRowsArgs {
   View logits;      // [N,V]
   View targets;     // [N], i32
-  float scale = 1;  // times ctx.step->loss_factor in a step
+  float scale = 1;  // times ctx.step->loss_factor and loss_scale in a step
   bool write_gradient = false;
   float z_loss = 0, softcap = 0;
   View loss;    // [N], f32

@@ -157,6 +157,8 @@ void visit_views(SumSquaresArgs& a, F&& f) {
 template <class F>
 void visit_views(ClipArgs&, F&&) {}
 template <class F>
+void visit_views(EndStepArgs&, F&&) {}
+template <class F>
 void visit_update(UpdateArgs& a, F&& f) {
   f(a.master, Access::update);
   f(a.weight, Access::write);

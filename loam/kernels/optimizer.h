@@ -1,6 +1,8 @@
 // Kernels that run over a whole contiguous group of parameters.
 #pragma once
 
+#include <limits>
+
 #include "loam/kernels/exec_context.h"
 
 namespace loam {
@@ -12,13 +14,38 @@ struct SumSquaresArgs {
   double* out;  // in the device's memory
 };
 
-// From the sum of squares of all gradients: step.gradient_scale *= min(1, max_norm / (norm + 1e-6)), unless max_norm is
-// 0; and step.skip = 1 unless this sum and that of the losses are finite. Both lie in the device's memory.
+// From the sum of squares of all gradients, which are step.loss_scale times what they should be:
+//   step.gradient_norm = norm = sqrt(squares) / loss_scale
+//   step.gradient_scale = min(1, max_norm / (norm + 1e-6)) / loss_scale, without the first factor if max_norm is 0
+// step.stopped becomes 1 if the sum of the losses' squares is not finite; step.skip is 1 after that and where the norm
+// is not finite, else 0. Both sums lie in the device's memory.
 struct ClipArgs {
   const double* squares;
   const double* losses = nullptr;  // or absent
   double max_norm = 0;
 };
+
+// Behind the optimizer: counts the update, unless it was skipped. With a growth_interval it moves step.loss_scale by
+// the rule of dynamic loss scaling (Micikevicius et al. 2018; torch.amp.GradScaler): gradients that are not finite
+// halve it, but not below kLeastLossScale; after growth_interval steps in a row without such it is doubled, unless that
+// would be infinite.
+struct EndStepArgs {
+  int64_t growth_interval = 0;  // 0: the scale stays
+};
+inline constexpr float kLeastLossScale = 1;
+
+constexpr void end_step(const EndStepArgs& args, StepState& step) {
+  if (step.skip == 0) ++step.updates;
+  if (args.growth_interval == 0 || step.stopped != 0) return;
+  if (!(step.gradient_norm <= std::numeric_limits<double>::max())) {
+    const float half = step.loss_scale / 2;
+    step.loss_scale = half < kLeastLossScale ? kLeastLossScale : half;
+    step.good_steps = 0;
+  } else if (++step.good_steps == args.growth_interval) {
+    if (step.loss_scale <= std::numeric_limits<float>::max() / 2) step.loss_scale *= 2;
+    step.good_steps = 0;
+  }
+}
 
 // What every rule updates: a run of n parameters. In the formulas below g = gradient * step.gradient_scale, w the
 // master, lr = step.learning_rate * lr_scale and decay = weight_decay. Scalars of the step come from ctx.step;

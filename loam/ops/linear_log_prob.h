@@ -33,7 +33,7 @@ LogProb linear_log_prob(const Context& ctx, const Var& hidden, const LanguageHea
 
 struct CrossEntropy {
   Var loss;       // one f32 value: scale * sum over rows with a target of (-log p(target) + z_loss * lse^2); where ctx
-                  // has a step, its gradient is times step->loss_factor
+                  // has a step, its gradient is times step->loss_factor and loss_scale
   Tensor losses;  // [N] f32, -log p(target), unscaled, 0 where the target is -1
 };
 

@@ -51,7 +51,7 @@ void Optimizer::prepare_step(StepState& state, double learning_rate, int64_t upd
   state.learning_rate = static_cast<float>(learning_rate);
   state.updates = updates;
   state.gradient_scale = 1;
-  state.skip = 0;
+  state.skip = state.stopped = 0;
 }
 
 void Optimizer::step(const ExecContext& ctx) {

@@ -21,7 +21,7 @@ class Optimizer {
   // One step with the gradients that are there. `ctx.step` must point to this step's StepState (prepare_step, then
   // clipping).
   void step(const ExecContext& ctx);
-  // For the step after `updates` (0, 1, ...) that were not skipped, with gradient_scale 1 and skip 0.
+  // For the step after `updates` (0, 1, ...) that were not skipped, with gradient_scale 1, skip 0 and stopped 0.
   static void prepare_step(StepState& state, double learning_rate, int64_t updates);
 
   const std::vector<OptimGroup>& groups() const { return groups_; }

@@ -80,7 +80,8 @@ double muon_scale(MuonScale rule, const OptimMatrix& matrix) {
 }
 
 void muon(const ExecContext& ctx, const RuleInput& in) {
-  if (ctx.step->skip != 0) return;  // before the products, which are most of the work
+  // Before the products, which are most of the work; a GPU's state is not the host's to read.
+  if (ctx.device.kind == DeviceKind::cpu && ctx.step->skip != 0) return;
   const OptimizerConfig& config = in.config;
   for (const OptimMatrix& matrix : in.group.matrices) {
     const int64_t n = matrix.rows * matrix.cols;

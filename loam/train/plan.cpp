@@ -8,10 +8,13 @@
 #include "loam/train/trainer.h"
 
 namespace loam {
-double measure_matmul_rate(const ExecContext& ctx, ComputeDtype dtype) {
-  const int64_t size = ctx.handles ? 8192 : 768;
-  const int repeats = ctx.handles ? 8 : 25;  // the first one warms up; the best counts: others may use the machine
-  const DType type = dtype == ComputeDtype::bf16 ? DType::bf16 : DType::f32;
+double measure_matmul_rate(const ExecContext& given, ComputeDtype dtype) {
+  ExecContext ctx = given;
+  ctx.tf32 = dtype == ComputeDtype::tf32;
+  const bool gpu = ctx.device.kind == DeviceKind::cuda;
+  const int64_t size = gpu ? 8192 : 768;
+  const int repeats = gpu ? 8 : 25;  // the first one warms up; the best counts: others may use the machine
+  const DType type = storage_dtype(dtype);
   const auto matrix = [&](DType element) {
     Tensor m = ctx.empty({size, size}, element, MemoryKind::workspace);
     ctx.kernels->fill(ctx, {m, 0.5f});

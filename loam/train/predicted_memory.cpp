@@ -52,12 +52,12 @@ ArenaStats stats_of_steps(const ExecContext& context, TrainConfig config, int64_
   config.batch = config.micro_batch = rows;
   config.detail_every = config.detail_every > 0 ? 2 : 0;
   Trainer::State state(ctx, config, {});
-  fill_rows(state.batch, rows, config.data.length);
-  for (const int64_t step : {1, 2}) {
-    StepResult result;
-    result.step = step;
-    result.targets = rows * config.data.length;
-    state.run_step(result, {});
+  LaunchedStep step;
+  fill_rows(step.batch, rows, config.data.length);
+  step.result.targets = rows * config.data.length;
+  for (const int64_t number : {1, 2}) {
+    step.result.step = number;
+    state.run_step(step, {});
   }
   return arena->stats();
 }

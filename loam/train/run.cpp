@@ -163,7 +163,9 @@ class Run {
   void train(Progress& progress) {
     try {
       while (trainer_.steps_done() < config_.steps && !interrupted()) train_step(progress);
+      take_results(true, progress);
     } catch (const Error& error) {
+      while (const auto result = trainer_.next_result(true)) in_doubt_ |= result->abandoned || !is_finite(*result);
       if (in_doubt_ || saving_ || trainer_.steps_done() == saved_step_) throw;
       save();
       fail(error.code(), "{}; what was trained is in {}", error.what(), saved_.string());
@@ -173,20 +175,45 @@ class Run {
   void train_step(Progress& progress) {
     const Stopwatch watch;
     std::optional<Stopwatch> waiting;  // since the interrupt
-    const StepResult result = trainer_.step([&](int64_t done, int64_t all) {
+    lap_ = Stopwatch();
+    trainer_.launch([&](int64_t done, int64_t all) {
       if (!interrupted()) return false;
       if (!waiting) waiting.emplace();
       const double rate = static_cast<double>(done) / watch.seconds();
       return waiting->seconds() > kPatience || (done > 0 && static_cast<double>(all - done) / rate > kPatience);
     });
+    take_results(must_know(trainer_.steps_launched()), progress);
+  }
+
+  // Whether what the run does next depends on the step. After one that changed nothing it does not run ahead.
+  bool must_know(int64_t step) const {
+    return step == 1 || skipped_ > 0 || saves_after(step) || is_due(step, config_.log_every, config_.steps) ||
+           is_due(step, config_.val_every, config_.steps) || is_due(step, config_.sample_every, config_.steps);
+  }
+
+  // Of the steps that are done, with `wait` of all that were launched.
+  void take_results(bool wait, Progress& progress) {
+    while (const std::optional<StepResult> result = trainer_.next_result(wait)) {
+      if (!result->abandoned) count_time();
+      take(*result, progress);
+      lap_ = Stopwatch();
+    }
+    count_time();
+  }
+
+  void count_time() {
+    const double seconds = lap_.seconds();
+    life_seconds_ += seconds;
+    interval_seconds_ += seconds;
+    lap_ = Stopwatch();
+  }
+
+  void take(const StepResult& result, Progress& progress) {
     if (result.abandoned && !result.loss) return log_info("step {} is given up: it would take long", result.step + 1);
     if (result.loss && (result.spike || !is_finite(result))) report(result);
     if (result.spike && config_.spikes.action == SpikeAction::rewind) return rewind(result);
     if (result.abandoned) stop_at(result);
-    const double step_seconds = watch.seconds();
-    life_seconds_ += step_seconds;
     life_tokens_ += static_cast<double>(plan_.tokens_per_step);
-    interval_seconds_ += step_seconds;
     ++interval_steps_;
     if (result.loss && std::isfinite(*result.loss)) summary_.final_loss = result.loss;
     if (result.step == 1 || is_due(result.step, config_.log_every, config_.steps)) log_step(result, progress);
@@ -506,7 +533,7 @@ class Run {
   MetricsLog metrics_;
   RunFile file_;
   EnergyMeter energy_;
-  Stopwatch watch_;
+  Stopwatch watch_, lap_;  // lap_: since time of training was counted last
   int64_t saved_step_ = 0;
   Path saved_;                   // the checkpoint of saved_step_; empty for none
   std::optional<int64_t> best_;  // the step of the checkpoint of the lowest validation loss
@@ -609,7 +636,7 @@ RunSummary train(const ExecContext& ctx, const RunStart& checked, const RunOptio
 
 RunSummary run_training(const ExecContext& ctx, const TrainConfig& config, const RunOptions& options) {
   const RunLock lock(options.out);
-  const RunStart checked = check_run(config, options);
+  const RunStart checked = check_run(config_for_device(config, ctx.device), options);
   try {
     return train(ctx, checked, options);
   } catch (const Error& error) {

@@ -1,7 +1,6 @@
 #include "loam/train/trainer.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -31,8 +30,6 @@ Numerics numerics_of(NumericsLevel level) {
   fail(ErrorCode::kInternal, "numerics: a level without a name");
 }
 
-DType dtype_of(ComputeDtype dtype) { return dtype == ComputeDtype::bf16 ? DType::bf16 : DType::f32; }
-
 // [rows, T] i32 in the device's memory.
 Tensor ids_of(const ExecContext& ctx, const TokenBatch& batch, const std::vector<int32_t>& values) {
   return Tensor::from<int32_t>(*ctx.arena, {batch.rows, batch.length}, values);
@@ -42,6 +39,11 @@ double sum_of(std::span<const float> losses) {
   double sum = 0;
   for (const float loss : losses) sum += static_cast<double>(loss);
   return sum;
+}
+
+bool has_targets(const Tensor& targets) {
+  const auto ids = targets.span<int32_t>();
+  return std::any_of(ids.begin(), ids.end(), [](int32_t target) { return target >= 0; });
 }
 
 // Puts host values into a tensor of the device, in order with its work.
@@ -59,8 +61,7 @@ StepMemory::StepMemory(const ExecContext& ctx, const TrainConfig& config) {
   if (config.data.mask_documents) first_key = ids();
   losses = ctx.empty(shape, DType::f32, MemoryKind::other);
   sums = ctx.empty({2}, DType::i64, MemoryKind::other);
-  if (ctx.device.kind != DeviceKind::cpu)
-    state = ctx.empty({static_cast<int64_t>(sizeof(StepState))}, DType::u8, MemoryKind::other);
+  if (ctx.handles) state = ctx.empty({static_cast<int64_t>(sizeof(StepState))}, DType::u8, MemoryKind::other);
 }
 
 TrainConfig config_for_data(TrainConfig config, const TokenSetInfo& data) {
@@ -68,8 +69,17 @@ TrainConfig config_for_data(TrainConfig config, const TokenSetInfo& data) {
   return derive(config);
 }
 
+TrainConfig config_for_device(TrainConfig config, Device device) {
+  const bool gpu = device.kind == DeviceKind::cuda;
+  if (config.dtype == ComputeDtype::automatic) config.dtype = gpu ? ComputeDtype::bf16 : ComputeDtype::f32;
+  LOAM_CHECK(gpu || config.dtype != ComputeDtype::tf32, "dtype tf32 needs a GPU; the CPU has f32 and bf16");
+  return config;
+}
+
+DType storage_dtype(ComputeDtype dtype) { return dtype == ComputeDtype::bf16 ? DType::bf16 : DType::f32; }
+
 Trainer::State::State(const ExecContext& context, TrainConfig c, TrainingData sets)
-    : ctx(context), config(std::move(c)), data(std::move(sets)), spikes(config.spikes) {
+    : ctx(context), config(config_for_device(std::move(c), ctx.device)), data(std::move(sets)), spikes(config.spikes) {
   if (!data.train.empty()) {
     check_run_data(config, data);
     sources.emplace(data);
@@ -78,7 +88,8 @@ Trainer::State::State(const ExecContext& context, TrainConfig c, TrainingData se
   ctx.step = &step_state;
   ctx.seed = static_cast<uint64_t>(config.seed);
   ctx.numerics = numerics_of(config.numerics);
-  model = make_model(ctx, config.model, dtype_of(config.dtype), true);
+  ctx.tf32 = config.dtype == ComputeDtype::tf32;
+  model = make_model(ctx, config.model, storage_dtype(config.dtype), true);
   if (mixture) {
     const TokenSetInfo& info = data.train[0].set->info();
     model.weights->initialize(ctx.seed);
@@ -103,6 +114,7 @@ Trainer::Trainer(const ExecContext& ctx, TrainConfig config, std::shared_ptr<con
 Trainer::~Trainer() = default;
 
 int64_t Trainer::steps_done() const { return state_->steps_done; }
+int64_t Trainer::steps_launched() const { return state_->steps_done + static_cast<int64_t>(state_->launched.size()); }
 Model& Trainer::model() { return state_->model; }
 const TrainConfig& Trainer::config() const { return state_->config; }
 const TrainingData& Trainer::data() const { return state_->data; }
@@ -125,46 +137,81 @@ struct GivenUp {};
 }  // namespace
 
 StepResult Trainer::step(const StopFunction& stop) {
+  LOAM_CHECK(state_->launched.empty(), "trainer: results of {} launched steps were not taken", state_->launched.size());
+  launch(stop);
+  return *next_result(true);
+}
+
+void Trainer::launch(const StopFunction& stop) {
   State& s = *state_;
   const TrainConfig& config = s.config;
-  StepResult result;
-  s.first_sample = first_sample(s.steps_done + 1);
-  s.mixture->fill(s.first_sample, config.batch, s.batch);
-  result.targets = s.batch.target_count();
-  result.learning_rate = learning_rate(config.optimizer, s.steps_done, config.steps);
-  result.step = s.steps_done + 1;
+  LOAM_CHECK(s.launched.size() < kStepsAhead && (s.launched.empty() || s.launched.back().state),
+             "trainer: a launch before the results of the {} steps before it were taken", s.launched.size());
+  LaunchedStep step;
+  StepResult& result = step.result;
+  result.step = steps_launched() + 1;
+  step.first_sample = first_sample(result.step);
+  s.mixture->fill(step.first_sample, config.batch, step.batch);
+  result.targets = step.batch.target_count();
+  result.learning_rate = learning_rate(config.optimizer, result.step - 1, config.steps);
+  step.row_losses.assign(static_cast<size_t>(config.batch), 0);
   if (result.targets > 0) {
-    s.run_step(result, stop);
+    s.run_step(step, stop);
   } else {
-    s.row_losses.assign(static_cast<size_t>(config.batch), 0);
     result.skipped = true;
   }
-  if (result.abandoned) result.step = s.steps_done;
+  s.launched.push_back(std::move(step));
+}
+
+std::optional<StepResult> Trainer::next_result(bool wait) {
+  State& s = *state_;
+  if (s.launched.empty()) return std::nullopt;
+  if (s.launched.front().state && !wait && s.launched.size() < kStepsAhead) return std::nullopt;
+  s.last = std::move(s.launched.front());
+  s.launched.pop_front();
+  StepResult& result = s.last.result;
+  if (s.last.state) {
+    std::memcpy(&s.step_state, s.last.state->wait(), sizeof s.step_state);
+    const auto* losses = static_cast<const float*>(s.last.losses->wait());
+    s.read(s.last, {losses, s.last.batch.targets.size()});
+    if (s.judge(result)) s.finish(result);
+    s.last.state.reset();
+    s.last.losses.reset();
+  }
+  if (result.abandoned) {
+    s.launched.clear();
+    result.step = s.steps_done;
+  }
   s.steps_done = result.step;
   if (!result.abandoned && !result.skipped) s.add_targets();
   return result;
 }
 
 void Trainer::State::add_targets() {
-  for (int64_t row = 0; row < batch.rows; ++row) {
-    const std::span<const int32_t> targets = batch.row(row).targets;
+  for (int64_t row = 0; row < last.batch.rows; ++row) {
+    const std::span<const int32_t> targets = last.batch.row(row).targets;
     const auto none = std::count(targets.begin(), targets.end(), -1);
-    sources->add_targets(mixture->name(mixture->place(first_sample + row).source),
+    sources->add_targets(mixture->name(mixture->place(last.first_sample + row).source),
                          static_cast<int64_t>(targets.size()) - none);
   }
 }
 
-void Trainer::State::send(const StepResult& result) {
+// In order with the steps under way: a copy waits for the work before it. Half a megabyte takes a GPU some 20 us of a
+// step of 100 ms, less than a second stream and a second set of tensors are worth.
+void Trainer::State::send(const LaunchedStep& step) {
   if (!memory) memory.emplace(ctx, config);
   if (memory->state) ctx.step = static_cast<StepState*>(memory->state.view().data);
-  optimizer->prepare_step(step_state, result.learning_rate, updates);
-  step_state.first_sample = first_sample;
-  step_state.loss_factor = 1.0f / static_cast<float>(result.targets);
-  put(ctx, memory->tokens, batch.tokens.data());
-  put(ctx, memory->targets, batch.targets.data());
-  put(ctx, memory->positions, batch.positions.data());
-  put(ctx, memory->first_key, batch.first_key.data());
-  put(ctx, memory->state, &step_state);
+  optimizer->prepare_step(step_state, step.result.learning_rate, step_state.updates);
+  step_state.first_sample = step.first_sample;
+  step_state.loss_factor = 1.0f / static_cast<float>(step.result.targets);
+  put(ctx, memory->tokens, step.batch.tokens.data());
+  put(ctx, memory->targets, step.batch.targets.data());
+  put(ctx, memory->positions, step.batch.positions.data());
+  put(ctx, memory->first_key, step.batch.first_key.data());
+  if (!memory->state) return;
+  // Behind a step under way the device alone knows the rest.
+  const int64_t known = launched.empty() ? sizeof(StepState) : sizeof(StepInputs);
+  put(ctx, memory->state.narrow(0, 0, known), &step_state);
 }
 
 bool Trainer::State::make_gradients(const StopFunction& stop, StepDetails* details) {
@@ -174,11 +221,7 @@ bool Trainer::State::make_gradients(const StopFunction& stop, StepDetails* detai
   ctx.kernels->fill(ctx, {memory->losses, 0.0f});
   for (int64_t row = 0; row < config.batch; row += config.micro_batch) {
     const auto part = [&](const Tensor& whole) { return whole ? whole.narrow(0, row, config.micro_batch) : Tensor(); };
-    const auto rows =
-        std::span(batch.targets)
-            .subspan(static_cast<size_t>(row * batch.length), static_cast<size_t>(config.micro_batch * batch.length));
-    const bool some = std::any_of(rows.begin(), rows.end(), [](int32_t target) { return target >= 0; });
-    if (!some && ctx.device.kind == DeviceKind::cpu) continue;  // its gradient is 0
+    if (ctx.device.kind == DeviceKind::cpu && !has_targets(part(memory->targets))) continue;  // its gradient is 0
     Tape tape;
     if (stop) {
       tape.before_node([&] {
@@ -209,17 +252,19 @@ bool Trainer::State::make_gradients(const StopFunction& stop, StepDetails* detai
   return true;
 }
 
-void Trainer::State::read(StepResult& result) {
-  const Tensor losses = memory->losses.to_host(), sums = memory->sums.to_host();
+void Trainer::State::fetch_state() {
   if (memory->state) std::memcpy(&step_state, memory->state.to_host().view().data, sizeof step_state);
+}
+
+void Trainer::State::read(LaunchedStep& step, std::span<const float> losses) {
   const auto length = static_cast<size_t>(config.data.length);
   double total = 0;
-  for (size_t row = 0; row < row_losses.size(); ++row) {
-    row_losses[row] = sum_of(losses.span<float>().subspan(row * length, length));
-    total += row_losses[row];
+  for (size_t row = 0; row < step.row_losses.size(); ++row) {
+    step.row_losses[row] = sum_of(losses.subspan(row * length, length));
+    total += step.row_losses[row];
   }
-  result.loss = readable(total / static_cast<double>(result.targets));
-  result.grad_norm = readable(std::sqrt(std::bit_cast<double>(sums.span<int64_t>()[0])));
+  step.result.loss = readable(total / static_cast<double>(step.result.targets));
+  step.result.grad_norm = readable(step_state.gradient_norm);
 }
 
 bool Trainer::State::judge(StepResult& result) {
@@ -231,66 +276,73 @@ bool Trainer::State::judge(StepResult& result) {
   return !result.abandoned;
 }
 
+void Trainer::State::update(StepDetails* details) {
+  if (details) details->before_update();
+  optimizer->step(ctx);
+  ctx.kernels->end_step(ctx, {});
+  model.weights->mark_changed();
+}
+
+void Trainer::State::finish(StepResult& result) {
+  result.skipped = step_state.skip != 0;
+  if (!result.skipped) spikes.add(*result.loss, *result.grad_norm);
+}
+
 // The first step runs op by op, which finds algorithms and takes memory; the second is recorded.
-void Trainer::State::run_recorded(StepResult& result) {
-  const auto work = [this] {
-    make_gradients({}, nullptr);
-    optimizer->step(ctx);
+void Trainer::State::launch(LaunchedStep& step, StepDetails* details) {
+  const auto work = [this](StepDetails* watch) {
+    make_gradients({}, watch);
+    update(watch);
   };
-  if (!warm) {
-    work();
-    warm = true;
+  if (details || ctx.profile || !warm) {
+    work(details);
+    if (details) step.result.layers = details->after_update();
+    warm = warm || (!details && !ctx.profile);
   } else {
     if (!recording) {
       ctx.arena->keep_segments();
-      recording = ctx.handles->record(work);
+      recording = ctx.handles->record([work] { work(nullptr); });
     }
     recording->replay();
+    model.weights->mark_changed();
   }
-  read(result);
-  judge(result);
+  step.losses = ctx.handles->download(memory->losses.view().data, memory->losses.bytes());
+  step.state = ctx.handles->download(memory->state.view().data, memory->state.bytes());
 }
 
-void Trainer::State::run_step(StepResult& result, const StopFunction& stop) {
-  ParamStore& weights = *model.weights;
-  row_losses.assign(static_cast<size_t>(config.batch), 0);
-  send(result);
-  const bool in_detail = config.detail_every > 0 && result.step % config.detail_every == 0;
+void Trainer::State::run_step(LaunchedStep& step, const StopFunction& stop) {
+  StepResult& result = step.result;
+  send(step);
+  std::optional<StepDetails> details;
+  if (config.detail_every > 0 && result.step % config.detail_every == 0)
+    details.emplace(ctx, *model.weights, [this](int32_t index) { return master(index); });
+  StepDetails* const watch = details ? &*details : nullptr;
   const bool decides = config.spikes.action == SpikeAction::skip || config.spikes.action == SpikeAction::rewind;
-  if (ctx.handles && !ctx.arena->sparse() && !ctx.profile && !in_detail && !decides) {
-    run_recorded(result);
-    if (result.abandoned) return;
-  } else {
-    std::optional<StepDetails> details;
-    if (in_detail) details.emplace(ctx, weights, [this](int32_t index) { return master(index); });
-    result.abandoned = !make_gradients(stop, details ? &*details : nullptr);
-    if (result.abandoned) return;
-    read(result);
-    if (!judge(result)) return;
-    put(ctx, memory->state, &step_state);
-    if (details) details->before_update();
-    optimizer->step(ctx);
-    if (details) result.layers = details->after_update();
-  }
-  weights.mark_changed();
-  result.skipped = step_state.skip != 0;
-  if (result.skipped) return;
-  ++updates;
-  spikes.add(*result.loss, *result.grad_norm);
+  if (ctx.handles && !ctx.arena->sparse() && !decides) return launch(step, watch);
+  result.abandoned = !make_gradients(stop, watch);
+  if (result.abandoned) return;
+  fetch_state();
+  read(step, memory->losses.to_host().span<float>());
+  if (!judge(result)) return;
+  put(ctx, memory->state, &step_state);
+  update(watch);
+  if (watch) result.layers = watch->after_update();
+  fetch_state();
+  finish(result);
 }
 
 Json Trainer::describe_rows(const std::function<std::string(std::span<const int32_t>)>& decode) const {
   const State& s = *state_;
   Json rows = Json::array();
-  const auto length = static_cast<size_t>(s.batch.length);
-  for (size_t r = 0; r < static_cast<size_t>(s.batch.rows); ++r) {
-    const auto ids = std::span<const int32_t>(s.batch.tokens).subspan(r * length, length);
-    const auto targets = std::span<const int32_t>(s.batch.targets).subspan(r * length, length);
+  const auto length = static_cast<size_t>(s.last.batch.length);
+  for (size_t r = 0; r < static_cast<size_t>(s.last.batch.rows); ++r) {
+    const auto ids = std::span<const int32_t>(s.last.batch.tokens).subspan(r * length, length);
+    const auto targets = std::span<const int32_t>(s.last.batch.targets).subspan(r * length, length);
     const auto count = std::count_if(targets.begin(), targets.end(), [](int32_t target) { return target >= 0; });
     Json row = Json::object(), list = Json::array();
-    row["sample"] = s.first_sample + static_cast<int64_t>(r);
+    row["sample"] = s.last.first_sample + static_cast<int64_t>(r);
     row["targets"] = static_cast<int64_t>(count);
-    row["loss"] = count > 0 ? Json(s.row_losses[r] / static_cast<double>(count)) : Json();
+    row["loss"] = count > 0 ? Json(s.last.row_losses[r] / static_cast<double>(count)) : Json();
     for (const int32_t id : ids) list.push_back(int64_t{id});
     row["ids"] = std::move(list);
     if (decode) row["text"] = decode(ids);

@@ -19,6 +19,7 @@
 #include "loam/format/checkpoint.h"
 #include "loam/kernels/exec_context.h"
 #include "loam/model/model_files.h"
+#include "loam/tensor/dtype.h"
 #include "loam/train/details.h"
 #include "loam/train/energy.h"
 #include "loam/train/spikes.h"
@@ -57,6 +58,11 @@ struct ValResult {
 // The configuration of a run on this data: vocab_size 0 becomes the data's, rounded up to a multiple of 64; then
 // derive().
 TrainConfig config_for_data(TrainConfig config, const TokenSetInfo& data);
+
+// The configuration of a run on this device: dtype auto becomes bf16 on a GPU and f32 on the CPU. Error for a dtype
+// that the device does not have.
+TrainConfig config_for_device(TrainConfig config, Device device);
+DType storage_dtype(ComputeDtype dtype);  // of matrices and activations
 
 // Bytes at the peak of a step: the parts that stay, and the most that is there beyond them.
 struct PredictedMemory {
@@ -112,8 +118,8 @@ TrainConfig check_config(const TrainConfig& config, const TokenSetInfo& data);
 
 class Trainer {
  public:
-  // `config` must be derived; its numerics replace those of `ctx`. Allocates model and optimizer and initialises the
-  // weights. Errors: those of check_run_data (loam/train/run_data.h).
+  // `config` must be derived, and becomes that of the device; its numerics replace those of `ctx`. Allocates model and
+  // optimizer and initialises the weights. Errors: those of check_run_data (loam/train/run_data.h).
   Trainer(const ExecContext& ctx, TrainConfig config, TrainingData data);
   // With one source; `val` may be null.
   Trainer(const ExecContext& ctx, TrainConfig config, std::shared_ptr<const TokenSet> train,
@@ -128,8 +134,18 @@ class Trainer {
 
   // One optimizer step: the rows of `batch` samples from global sample b * batch on, in micro-batches, where b is
   // steps_done and the batches left out before it. The loss of each target weighs the same, whatever the cut. `stop` is
-  // asked before each op of the forward and backward passes.
+  // asked before each op of the forward and backward passes, where the host waits for the step.
   StepResult step(const StopFunction& stop = {});
+  // The same in two halves, so that a GPU need not wait for the host between steps. launch() takes the step behind
+  // those under way and, on a GPU that does not act on spikes, returns before it is done. next_result() gives the
+  // steps' results in their order, each once, and brings steps_done(), describe_rows() and the counts of targets to
+  // that step; nullopt: none is there. It waits for one if `wait` says so, or if kStepsAhead are under way, the most
+  // there may be. An abandoned step's result is the last one: what was launched behind it has changed nothing, either.
+  // A step that is done when launch() returns must be taken before the next launch, and all before model or state are
+  // used otherwise.
+  void launch(const StopFunction& stop = {});
+  std::optional<StepResult> next_result(bool wait);
+  static constexpr size_t kStepsAhead = 2;  // one runs, and the next one waits behind it
   // The first val_rows windows of a validation set, in order, whatever the packing. nullopt if there is no such set or
   // no target in them, or `stop` gave it up.
   std::optional<ValResult> validate(const StopFunction& stop = {}, size_t set = 0);
@@ -138,12 +154,13 @@ class Trainer {
   // All that the run has read, in the order in which they came; loam/train/run_mixture.h.
   const std::vector<RunSource>& sources() const;
   int64_t steps_done() const;
+  int64_t steps_launched() const;  // and those under way
   // The first of the samples that step `step` (1, 2, ...) takes.
   int64_t first_sample(int64_t step) const;
   // {"train", "val", "tokenizer"}: what the data of a checkpoint must be.
   Json data_fingerprints() const;
-  // The rows of the step that was tried last, for people: [{"sample", "targets", "loss", "ids", "text"}, ...]; the text
-  // only with `decode`.
+  // The rows of the step whose result was given last, for people: [{"sample", "targets", "loss", "ids", "text"}, ...];
+  // the text only with `decode`.
   Json describe_rows(const std::function<std::string(std::span<const int32_t>)>& decode) const;
   Model& model();
   const TrainConfig& config() const;

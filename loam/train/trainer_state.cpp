@@ -225,6 +225,7 @@ std::vector<std::pair<std::string, Tensor>> Trainer::State::kept(int32_t index) 
 
 Path Trainer::save(CheckpointStore& store, const Json& extra, const std::vector<int64_t>& kept) {
   const State& s = *state_;
+  LOAM_CHECK(s.launched.empty(), "trainer: a save while {} steps are under way", s.launched.size());
   CheckpointFile model{kModelFile, {}}, optimizer{kOptimizerFile, {}};
   for (int32_t i = 0; i < s.model.weights->size(); ++i) {
     const std::string& name = s.model.weights->name(i);
@@ -234,7 +235,7 @@ Path Trainer::save(CheckpointStore& store, const Json& extra, const std::vector<
   Json state = Json::object();
   state["version"] = kStateVersion;
   state["step"] = s.steps_done;
-  state["updates"] = s.updates;
+  state["updates"] = s.step_state.updates;
   state["samples"] = s.order.batch_after(s.steps_done) * s.config.batch;
   state["left_out"] = s.order.to_json();
   state["spikes"] = s.spikes.to_json();
@@ -263,8 +264,7 @@ Json Trainer::load(const VerifiedCheckpoint& verified, bool allow_changed_config
   State& s = *state_;
   const Path& checkpoint = verified.path;
   const StoredState state = checked_state(verified, s.config, s.data, allow_changed_config, branches);
-  const DType compute_type = s.config.dtype == ComputeDtype::bf16 ? DType::bf16 : DType::f32;
-  if (state.threads != s.ctx.threads && matmul_depends_on_threads(s.ctx.numerics, compute_type)) {
+  if (state.threads != s.ctx.threads && matmul_depends_on_threads(s.ctx.numerics, storage_dtype(s.config.dtype))) {
     log_warn("the run used {} threads, now {}: from here on it is equal within rounding, not bit for bit",
              state.threads, s.ctx.threads);
   }
@@ -285,7 +285,8 @@ Json Trainer::load(const VerifiedCheckpoint& verified, bool allow_changed_config
   s.optimizer->masters_to_weights(s.ctx);
   s.model.weights->mark_changed();
   s.steps_done = state.step;
-  s.updates = state.updates;
+  s.launched.clear();
+  s.step_state.updates = state.updates;
   s.order = state.order;
   s.set_sources(*state.sources);
   s.spikes = SpikeDetector(s.config.spikes);
@@ -327,7 +328,7 @@ void Trainer::export_model(const Path& directory) {
   State& s = *state_;
   SaveModelOptions options;
   // In the compute dtype, so that the file gives the logits that training saw.
-  options.dtype = s.config.dtype == ComputeDtype::bf16 ? DType::bf16 : DType::f32;
+  options.dtype = storage_dtype(s.config.dtype);
   save_model(
       s.ctx, s.model, [&](int32_t index) { return s.master(index); }, directory, options);
 }

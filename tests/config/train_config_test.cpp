@@ -47,6 +47,7 @@ TEST(TrainConfig, ErrorsNameTheField) {
       {{"recompute.groups=[9]"}, "recompute.groups[0] is 9; it must be from 1 to the 6 layers"},
       {{"recompute.groups=[2,0]"}, "recompute.groups[1] is 0; it must be from 1 to the 6 layers"},
       {{"recompute.groups=[2,2]"}, "recompute.groups[1] is 2, which is not below the 2 before it"},
+      {{"dtype=tf32", "numerics=exact"}, "dtype tf32 rounds what numerics exact multiplies as it is"},
       {{"data.length=300"}, "data.length (300) is above model.context_length (256)"},
       {{"data.length=-1"}, "data.length is -1"},
       {{R"(data.sources=[{"path":"a"}])"}, "data.sources[0].name is empty"},

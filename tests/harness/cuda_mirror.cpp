@@ -135,6 +135,7 @@ void mirrored(const ExecContext& host, const Args& given) {
   ctx.first_row = host.first_row;
   if (host.step) ctx.step = mirror.device(host.step);
   ctx.numerics = host.numerics;
+  ctx.tf32 = host.tf32;
   ctx.seed = host.seed;
   const auto& slot = ctx.kernels->*kSlot;
   slot(ctx, args);

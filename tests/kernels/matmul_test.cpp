@@ -261,6 +261,38 @@ TEST(Matmul, BiasOfEitherTypeMatchesReference) {
   }
 }
 
+// TF32 keeps 10 bits of mantissa: factors that have no more are multiplied exactly, others are off by at most 2^-10 (an
+// ulp) each, and by more than f32 is.
+TEST(Matmul, Tf32RoundsFactorsAndNothingElse) {
+  if (!on_cuda()) GTEST_SKIP() << "LOAM_TEST_DEVICE=cuda runs it";
+  auto resources = test_resources();
+  resources.context.tf32 = true;
+  for (const bool t : {false, true}) {
+    Problem p({.M = 256, .N = 128, .K = 512, .transpose_a = t, .transpose_b = !t}, 5);
+    const auto [expected, size] = p.reference();
+    resources.context.kernels->matmul(resources.context, p.args());
+    double worst = 0;
+    for (size_t i = 0; i < expected.size(); ++i) {
+      const auto column = static_cast<int64_t>(i % 128), row = static_cast<int64_t>(i / 128);
+      worst = std::max(worst, std::abs(p.c_out.get(row, column) - expected[i]) / size[i]);
+    }
+    EXPECT_LT(worst, 2 * 0x1p-10 + 512 * unit_roundoff(DType::f32));
+    EXPECT_GT(worst, 16 * unit_roundoff(DType::f32)) << "no TF32";
+
+    for (Matrix* m : {&p.a, &p.b}) {
+      const Values values = m->values();
+      const int64_t columns = m->view().dim(1);
+      for (size_t i = 0; i < values.size(); ++i) {
+        const auto at = static_cast<int64_t>(i);
+        m->put(at / columns, at % columns, std::round(values[i] * 16));  // whole numbers: sums below 2^24 are exact
+      }
+    }
+    const Values whole = p.reference().first;
+    resources.context.kernels->matmul(resources.context, p.args());
+    EXPECT_EQ(p.c_out.values(), whole);
+  }
+}
+
 // A row stride of 0: every row of a is the same one.
 TEST(Matmul, RowsMayLieOverEachOther) {
   for (Numerics level : {Numerics::fast, Numerics::exact}) {

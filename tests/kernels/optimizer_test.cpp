@@ -1,3 +1,4 @@
+#include "loam/base/philox.h"
 #include "tests/harness/expect_error.h"
 #include "tests/kernels/kernel_testing.h"
 
@@ -87,6 +88,104 @@ StepState step_state(int t) {
   s.updates = t - 1;
   s.gradient_scale = 0.25f;
   return s;
+}
+
+// Gradients of norm 5 under a loss scale: what they are without it is reported, clipped by, and what updates see.
+TEST(ClipKernel, TakesTheLossScaleOut) {
+  auto r = cpu();
+  StepState state;
+  r.context.step = &state;
+  for (const double scale : {1.0, 65536.0, 0x1p-3}) {
+    const double squares = 25 * scale * scale;
+    state.loss_scale = static_cast<float>(scale);
+    for (const double max_norm : {0.0, 2.5, 10.0}) {
+      state.gradient_scale = 7;  // of the step before
+      state.skip = 1;
+      r.context.kernels->clip(r.context, {.squares = &squares, .max_norm = max_norm});
+      EXPECT_DOUBLE_EQ(state.gradient_norm, 5);
+      EXPECT_EQ(state.skip, 0);
+      EXPECT_EQ(state.step_scale, state.loss_scale);
+      EXPECT_FLOAT_EQ(state.gradient_scale, static_cast<float>((max_norm == 2.5 ? 2.5 / (5 + 1e-6) : 1) / scale));
+    }
+  }
+}
+
+TEST(ClipKernel, ALossThatIsNoNumberStopsWhatComesAfterIt) {
+  auto r = cpu();
+  StepState state;
+  r.context.step = &state;
+  const double good = 1, bad = std::nan("");
+  const auto clip = [&](const double& squares, const double& losses) {
+    r.context.kernels->clip(r.context, {.squares = &squares, .losses = &losses, .max_norm = 1});
+    return std::pair(state.skip, state.stopped);
+  };
+  EXPECT_EQ(clip(good, good), std::pair(0, 0));
+  EXPECT_EQ(clip(bad, good), std::pair(1, 0));  // a gradient is a matter of its step
+  EXPECT_TRUE(std::isnan(state.gradient_norm));
+  EXPECT_EQ(clip(good, good), std::pair(0, 0));
+  EXPECT_EQ(clip(good, bad), std::pair(1, 1));
+  EXPECT_EQ(clip(good, good), std::pair(1, 1));
+  state.stopped = 0;
+  EXPECT_EQ(clip(good, good), std::pair(0, 0));
+}
+
+// torch.amp.GradScaler's update() with init_scale 2^16, growth_factor 2, backoff_factor 0.5, in f64, and the floor.
+struct GradScaler {
+  double scale = 65536;
+  int64_t tracker = 0;
+  void update(bool found_inf, int64_t growth_interval) {
+    if (found_inf) {
+      scale = std::max(scale * 0.5, 1.0);
+      tracker = 0;
+    } else if (++tracker == growth_interval) {
+      if (scale * 2 < 0x1p128) scale *= 2;
+      tracker = 0;
+    }
+  }
+};
+
+TEST(EndStepKernel, MovesTheLossScaleAsGradScaler) {
+  auto r = cpu();
+  for (const int64_t interval : {1, 3, 2000}) {
+    StepState state;
+    r.context.step = &state;
+    state.loss_scale = 65536;
+    GradScaler reference;
+    int64_t updates = 0;
+    const PhiloxStream random{static_cast<uint64_t>(interval), 1};
+    for (uint64_t i = 0; i < 5000; ++i) {
+      // Mixed at first, then none, then nothing but overflows, then none again.
+      const bool overflow = i < 1000 ? random.uniform(i) < 0.2f : i >= 2500 && i < 2700;
+      const double squares = overflow ? (i % 2 == 0 ? INFINITY : std::nan("")) : 4;
+      r.context.kernels->clip(r.context, {.squares = &squares, .max_norm = 1});
+      r.context.kernels->end_step(r.context, {.growth_interval = interval});
+      reference.update(overflow, interval);
+      updates += overflow ? 0 : 1;
+      ASSERT_EQ(state.loss_scale, reference.scale) << i;
+      ASSERT_EQ(state.good_steps, reference.tracker) << i;
+      ASSERT_EQ(state.updates, updates) << i;
+      if (i == 2699) {
+        EXPECT_EQ(state.loss_scale, kLeastLossScale);
+      }
+    }
+    if (interval == 1) {
+      EXPECT_EQ(state.loss_scale, 0x1p127f);  // the next one is infinite
+    }
+  }
+}
+
+TEST(EndStepKernel, WithoutAnIntervalItOnlyCounts) {
+  auto r = cpu();
+  StepState state;
+  r.context.step = &state;
+  const double squares[] = {1, INFINITY, 1};
+  for (const double& s : squares) {
+    r.context.kernels->clip(r.context, {.squares = &s});
+    r.context.kernels->end_step(r.context, {});
+  }
+  EXPECT_EQ(state.updates, 2);
+  EXPECT_EQ(state.loss_scale, 1);
+  EXPECT_EQ(state.good_steps, 0);
 }
 
 TEST(AdamwKernel, ThreeStepsMatchF64) {

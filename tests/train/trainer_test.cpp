@@ -460,6 +460,29 @@ TEST_F(LoadTest, RefusesAChangedConfigurationUnlessTold) {
   EXPECT_EQ(trainer.steps_done(), 3);
 }
 
+// auto is what the device has; from there on the run has that.
+TEST_F(LoadTest, TheDtypeIsThatOfTheDeviceAndIsKept) {
+  const auto on = [](DeviceKind kind, ComputeDtype dtype) {
+    TrainConfig config;
+    config.dtype = dtype;
+    return config_for_device(config, {kind, 0}).dtype;
+  };
+  EXPECT_EQ(on(DeviceKind::cpu, ComputeDtype::automatic), ComputeDtype::f32);
+  EXPECT_EQ(on(DeviceKind::cuda, ComputeDtype::automatic), ComputeDtype::bf16);
+  for (const ComputeDtype dtype : {ComputeDtype::f32, ComputeDtype::bf16}) {
+    EXPECT_EQ(on(DeviceKind::cpu, dtype), dtype);
+    EXPECT_EQ(on(DeviceKind::cuda, dtype), dtype);
+  }
+  EXPECT_EQ(on(DeviceKind::cuda, ComputeDtype::tf32), ComputeDtype::tf32);
+  EXPECT_LOAM_ERROR(on(DeviceKind::cpu, ComputeDtype::tf32), ErrorCode::kInvalidArgument, "dtype tf32 needs a GPU");
+  // `path` was written under auto on the CPU.
+  EXPECT_EQ(read_checkpoint_state(path).at("config").at("dtype").as_string(), "f32");
+  TrainConfig elsewhere = tiny_config();
+  elsewhere.dtype = on(DeviceKind::cuda, ComputeDtype::automatic);
+  Trainer trainer = make(elsewhere);
+  EXPECT_LOAM_ERROR(trainer.load(path, false), ErrorCode::kInvalidArgument, "dtype: \"f32\" -> \"bf16\"");
+}
+
 TEST_F(LoadTest, BookKeepingMayChange) {
   TrainConfig config = tiny_config();
   config.log_every = 3;

@@ -200,7 +200,7 @@ void logit_bwd(const ExecContext& ctx, const LogitBwdArgs& a) {
 
 void cross_entropy_rows(const ExecContext& ctx, const CrossEntropyRowsArgs& args) {
   CrossEntropyRowsArgs a = args;
-  if (ctx.step) a.scale *= ctx.step->loss_factor;
+  if (ctx.step) a.scale *= ctx.step->loss_factor * ctx.step->loss_scale;
   each_row(ctx, as_rows(a.logits, "cross_entropy"), HWY_DYNAMIC_DISPATCH(cross_entropy_some_rows), a);
 }
 

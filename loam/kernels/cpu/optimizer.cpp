@@ -240,12 +240,15 @@ void update(const ExecContext& ctx, const char* name, const UpdateArgs& a, const
 }
 
 void clip(const ExecContext& ctx, const ClipArgs& a) {
-  const double norm = std::sqrt(*a.squares);
-  if (!std::isfinite(norm) || (a.losses && !std::isfinite(*a.losses))) {
-    ctx.step->skip = 1;
-  } else if (a.max_norm > 0) {
-    ctx.step->gradient_scale *= static_cast<float>(std::min(1.0, a.max_norm / (norm + 1e-6)));
-  }
+  StepState& step = *ctx.step;
+  const double scale = step.loss_scale, norm = std::sqrt(*a.squares) / scale;
+  const bool finite = std::isfinite(norm);
+  if (a.losses && !std::isfinite(*a.losses)) step.stopped = 1;
+  step.skip = !finite || step.stopped != 0;
+  step.gradient_norm = norm;
+  step.step_scale = step.loss_scale;
+  step.gradient_scale =
+      static_cast<float>((finite && a.max_norm > 0 ? std::min(1.0, a.max_norm / (norm + 1e-6)) : 1) / scale);
 }
 
 void adamw(const ExecContext& ctx, const AdamwArgs& a) {
@@ -297,6 +300,7 @@ void muon_apply(const ExecContext& ctx, const MuonApplyArgs& a) {
 void register_optimizer_kernels(KernelTable& table) {
   table.sum_squares.function = sum_squares;
   table.clip.function = clip;
+  table.end_step.function = [](const ExecContext& ctx, const EndStepArgs& a) { end_step(a, *ctx.step); };
   table.adamw.function = adamw;
   table.sgd.function = sgd;
   table.adagrad.function = adagrad;

@@ -256,7 +256,7 @@ __global__ __launch_bounds__(kMostThreads, 2) void cross_entropy_kernel(void* lo
   }
   if (!a.write_gradient) return;
   if (target < 0) return update_row(row, cols, Zero{});
-  const float scale = a.scale * (a.step ? a.step->loss_factor : 1.0f);
+  const float scale = a.scale * (a.step ? a.step->loss_factor * a.step->loss_scale : 1.0f);
   update_row(row, cols, Gradient{lse, scale * (1 + 2 * a.z_loss * lse), -scale, a.inverse_cap, target});
 }
 

@@ -10,7 +10,7 @@
 namespace loam::cuda {
 namespace {
 
-// Pinned host memory that a copy to the device reads from.
+// Pinned host memory of one copy at a time.
 class Staging {
  public:
   Staging() = default;
@@ -18,9 +18,12 @@ class Staging {
   Staging& operator=(const Staging&) = delete;
   ~Staging() { cudaFreeHost(data_); }
 
+  void wait() const {
+    if (done_) LOAM_CUDA(cudaEventSynchronize(done_.get()));
+  }
   // Waits until the copy that used it last is done.
   void* take(int64_t bytes) {
-    if (done_) LOAM_CUDA(cudaEventSynchronize(done_.get()));
+    wait();
     if (bytes > bytes_) {
       cudaFreeHost(data_);
       data_ = nullptr;
@@ -29,6 +32,7 @@ class Staging {
     }
     return data_;
   }
+  const void* data() const { return data_; }
   void used(cudaStream_t stream) {
     if (!done_) done_ = make_event();
     LOAM_CUDA(cudaEventRecord(done_.get(), stream));
@@ -38,6 +42,24 @@ class Staging {
   void* data_ = nullptr;
   int64_t bytes_ = 0;
   Event done_;
+};
+
+using StagingPool = std::vector<std::unique_ptr<Staging>>;
+
+// Gives its memory back to the pool, also while the copy runs: who takes it waits.
+class PinnedDownload : public Download {
+ public:
+  PinnedDownload(std::shared_ptr<StagingPool> pool, std::unique_ptr<Staging> staging)
+      : pool_(std::move(pool)), staging_(std::move(staging)) {}
+  ~PinnedDownload() override { pool_->push_back(std::move(staging_)); }
+  const void* wait() override {
+    staging_->wait();
+    return staging_->data();
+  }
+
+ private:
+  std::shared_ptr<StagingPool> pool_;
+  std::unique_ptr<Staging> staging_;
 };
 
 class GraphRecording : public Recording {
@@ -56,6 +78,7 @@ struct Handles::Owned {
   StreamOwner stream;
   std::array<Staging, 16> staging;  // a step uploads a few tensors: those of two steps
   size_t next = 0;
+  std::shared_ptr<StagingPool> downloads = std::make_shared<StagingPool>();  // those that nobody holds
 };
 
 Handles::Handles(Device device) : owned_(std::make_unique<Owned>()) {
@@ -76,6 +99,21 @@ void Handles::upload(void* to, const void* from, int64_t bytes) {
   std::memcpy(host, from, static_cast<size_t>(bytes));
   LOAM_CUDA(cudaMemcpyAsync(to, host, static_cast<size_t>(bytes), cudaMemcpyHostToDevice, owned_->stream.get()));
   staging.used(owned_->stream.get());
+}
+
+std::unique_ptr<Download> Handles::download(const void* from, int64_t bytes) {
+  StagingPool& pool = *owned_->downloads;
+  std::unique_ptr<Staging> staging;
+  if (pool.empty()) {
+    staging = std::make_unique<Staging>();
+  } else {
+    staging = std::move(pool.back());
+    pool.pop_back();
+  }
+  void* host = staging->take(bytes);
+  LOAM_CUDA(cudaMemcpyAsync(host, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost, owned_->stream.get()));
+  staging->used(owned_->stream.get());
+  return std::make_unique<PinnedDownload>(owned_->downloads, std::move(staging));
 }
 
 std::unique_ptr<Recording> Handles::record(const std::function<void()>& work) {

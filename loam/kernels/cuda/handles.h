@@ -18,6 +18,7 @@ class Handles : public DeviceHandles {
 
   void synchronize() override;
   void upload(void* to, const void* from, int64_t bytes) override;
+  std::unique_ptr<Download> download(const void* from, int64_t bytes) override;
   std::unique_ptr<Recording> record(const std::function<void()>& work) override;
 
  private:

@@ -24,8 +24,8 @@ void check_lt(cublasStatus_t status, const char* what) {
        "matmul: cuBLASLt: {}: {}", what, cublas_lt().status_string(status));
 }
 
-// f32 is multiplied as f32, not as TF32.
-constexpr cublasComputeType_t kCompute = CUBLAS_COMPUTE_32F;
+// f32 is multiplied as f32, unless TF32 is asked for.
+cublasComputeType_t compute_type(bool tf32) { return tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F; }
 
 // Sums of parts of K are added in f32 by a step of their own: always in one order, and c is rounded once.
 constexpr uint32_t kReductions = CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
@@ -54,10 +54,10 @@ uint32_t alignment_of(const void* data) {
 // The distance of rows; that of a single row, which is never used, as that of a contiguous matrix.
 int64_t row_stride(const View& v) { return v.dim(0) > 1 ? v.stride(0) : std::max<int64_t>(v.dim(1), 1); }
 
-Key make_key(const MatmulArgs& args) {
+Key make_key(const MatmulArgs& args, bool tf32) {
   const int64_t types = static_cast<int64_t>(args.a.dtype) + 16 * static_cast<int64_t>(args.c.dtype) +
                         256 * (args.bias ? 1 + static_cast<int64_t>(args.bias.dtype) : 0);
-  const int64_t flags = args.transpose_a + 2 * args.transpose_b + 4 * args.accumulate;
+  const int64_t flags = args.transpose_a + 2 * args.transpose_b + 4 * args.accumulate + 8 * tf32;
   const int64_t alignments =
       alignment_of(args.a.data) + 32 * alignment_of(args.b.data) + 1024 * alignment_of(args.c.data);
   return {args.c.dim(0),
@@ -87,12 +87,12 @@ void describe(cublasLtMatrixLayoutOpaque_t& layout, const View& v) {
 }
 
 // None if cuBLASLt has no algorithm.
-std::optional<Plan> make_plan(cublasLtHandle_t handle, const MatmulArgs& args) {
+std::optional<Plan> make_plan(cublasLtHandle_t handle, const MatmulArgs& args, bool tf32) {
   for (const View* v : {&args.a, &args.b, &args.c}) {
     if (row_stride(*v) < v->dim(1)) return std::nullopt;  // rows that overlap
   }
   Plan plan;
-  check_lt(cublas_lt().init_product(&plan.op, sizeof plan.op, kCompute, CUDA_R_32F), "a product");
+  check_lt(cublas_lt().init_product(&plan.op, sizeof plan.op, compute_type(tf32), CUDA_R_32F), "a product");
   set(plan.op, CUBLASLT_MATMUL_DESC_TRANSA, args.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
   set(plan.op, CUBLASLT_MATMUL_DESC_TRANSB, args.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
   if (args.bias) {
@@ -138,13 +138,13 @@ MatmulCache::~MatmulCache() { cublas_lt().destroy(state_->handle); }
 namespace {
 
 // Shapes of a run are few; a program that meets ever new ones (prefill of any length) must not keep them all.
-std::optional<Plan> find_plan(MatmulCache::State& state, const MatmulArgs& args) {
+std::optional<Plan> find_plan(MatmulCache::State& state, const MatmulArgs& args, bool tf32) {
   constexpr size_t kMostPlans = 1024;
-  const Key key = make_key(args);
+  const Key key = make_key(args, tf32);
   const std::lock_guard lock(state.mutex);
   if (const auto found = state.plans.find(key); found != state.plans.end()) return found->second;
   if (state.plans.size() >= kMostPlans) state.plans.clear();
-  return state.plans.emplace(key, make_plan(state.handle, args)).first->second;
+  return state.plans.emplace(key, make_plan(state.handle, args, tf32)).first->second;
 }
 
 // Whether cuBLASLt adds the bias before it rounds: its algorithms for other shapes than these round a c of 16 bits
@@ -160,7 +160,7 @@ bool adds_bias_well(const MatmulArgs& args) {
 bool lt_matmul(const ExecContext& ctx, const MatmulArgs& args) {
   if (args.bias && !adds_bias_well(args)) return false;
   MatmulCache::State& state = handles_of(ctx).matmul().state();
-  std::optional<Plan> plan = find_plan(state, args);
+  std::optional<Plan> plan = find_plan(state, args, ctx.tf32 && args.a.dtype == DType::f32);
   if (!plan) return false;
   if (args.bias) set(plan->op, CUBLASLT_MATMUL_DESC_BIAS_POINTER, args.bias.data);
   Tensor workspace;

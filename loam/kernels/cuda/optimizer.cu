@@ -92,17 +92,25 @@ void update(const ExecContext& ctx, const char* name, const UpdateArgs& a, std::
 float* state_of(const View& v) { return v ? v.ptr<float>() : nullptr; }
 
 __global__ void clip_kernel(const double* squares, const double* losses, double max_norm, StepState* step) {
-  const double norm = sqrt(*squares);
-  if (!isfinite(norm) || (losses && !isfinite(*losses))) {
-    step->skip = 1;
-  } else if (max_norm > 0) {
-    step->gradient_scale *= static_cast<float>(fmin(1.0, max_norm / (norm + 1e-6)));
-  }
+  const double scale = step->loss_scale, norm = sqrt(*squares) / scale;
+  const bool finite = isfinite(norm);
+  if (losses && !isfinite(*losses)) step->stopped = 1;
+  step->skip = !finite || step->stopped != 0;
+  step->gradient_norm = norm;
+  step->step_scale = step->loss_scale;
+  step->gradient_scale = static_cast<float>((finite && max_norm > 0 ? fmin(1.0, max_norm / (norm + 1e-6)) : 1) / scale);
 }
 
 void clip(const ExecContext& ctx, const ClipArgs& a) {
   clip_kernel<<<1, 1, 0, stream_of(ctx.stream)>>>(a.squares, a.losses, a.max_norm, ctx.step);
   launched("clip");
+}
+
+__global__ void end_step_kernel(EndStepArgs a, StepState* step) { end_step(a, *step); }
+
+void end_step_of(const ExecContext& ctx, const EndStepArgs& a) {
+  end_step_kernel<<<1, 1, 0, stream_of(ctx.stream)>>>(a, ctx.step);
+  launched("end_step");
 }
 
 struct Adam {
@@ -404,6 +412,7 @@ void sum_squares(const ExecContext& ctx, const SumSquaresArgs& a) {
 void register_optimizer_kernels(KernelTable& table) {
   table.sum_squares.function = sum_squares;
   table.clip.function = clip;
+  table.end_step.function = end_step_of;
   table.adamw.function = adamw;
   table.sgd.function = sgd;
   table.adagrad.function = adagrad;
