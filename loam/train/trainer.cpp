@@ -50,6 +50,11 @@ void put(const ExecContext& ctx, const Tensor& to, const void* values) {
   ctx.handles ? ctx.handles->upload(to.view().data, values, to.bytes()) : Tensor(to).set_bytes(values);
 }
 
+// What a step does from now on, for a profile.
+void phase(const ExecContext& ctx, const char* name) {
+  if (ctx.profile) ctx.profile->phase(name);
+}
+
 }  // namespace
 
 StepMemory::StepMemory(const ExecContext& ctx, const TrainConfig& config) {
@@ -128,6 +133,7 @@ StepResult Trainer::step(const StopFunction& stop) {
   State& s = *state_;
   const TrainConfig& config = s.config;
   StepResult result;
+  phase(s.ctx, "data");
   s.first_sample = first_sample(s.steps_done + 1);
   s.mixture->fill(s.first_sample, config.batch, s.batch);
   result.targets = s.batch.target_count();
@@ -139,6 +145,7 @@ StepResult Trainer::step(const StopFunction& stop) {
     s.row_losses.assign(static_cast<size_t>(config.batch), 0);
     result.skipped = true;
   }
+  phase(s.ctx, nullptr);
   if (result.abandoned) result.step = s.steps_done;
   s.steps_done = result.step;
   if (!result.abandoned && !result.skipped) s.add_targets();
@@ -169,6 +176,7 @@ void Trainer::State::send(const StepResult& result) {
 
 bool Trainer::State::make_gradients(const StopFunction& stop, StepDetails* details) {
   ParamStore& weights = *model.weights;
+  phase(ctx, "forward");
   weights.clear_gradients();
   ctx.kernels->fill(ctx, {memory->sums, 0.0f});
   ctx.kernels->fill(ctx, {memory->losses, 0.0f});
@@ -186,6 +194,7 @@ bool Trainer::State::make_gradients(const StopFunction& stop, StepDetails* detai
       });
     }
     try {
+      phase(ctx, "forward");
       Context micro(ctx, &tape);
       micro.first_row = row;
       FullSequence sequence(part(memory->positions), part(memory->first_key));
@@ -198,11 +207,13 @@ bool Trainer::State::make_gradients(const StopFunction& stop, StepDetails* detai
                                      : transformer.hidden(micro, tokens, sequence, config.recompute),
                              transformer.head(), part(memory->targets), 1, static_cast<float>(config.z_loss));
       ctx.kernels->copy(ctx, {loss.losses, part(memory->losses).reshape(loss.losses.shape())});
+      phase(ctx, "backward");
       tape.backward(micro, loss.loss);
     } catch (const GivenUp&) {
       return false;
     }
   }
+  phase(ctx, "optimizer");
   weights.finish_gradients(ctx);
   ctx.kernels->sum_squares(ctx, {memory->losses.reshape({memory->losses.numel()}), memory->sum(1)});
   clip_gradients(ctx, optimizer->groups(), config.optimizer.clip_norm, memory->sum(0));
@@ -210,6 +221,7 @@ bool Trainer::State::make_gradients(const StopFunction& stop, StepDetails* detai
 }
 
 void Trainer::State::read(StepResult& result) {
+  phase(ctx, "read");
   const Tensor losses = memory->losses.to_host(), sums = memory->sums.to_host();
   if (memory->state) std::memcpy(&step_state, memory->state.to_host().view().data, sizeof step_state);
   const auto length = static_cast<size_t>(config.data.length);
@@ -231,13 +243,13 @@ bool Trainer::State::judge(StepResult& result) {
   return !result.abandoned;
 }
 
-// The first step runs op by op, which finds algorithms and takes memory; the second is recorded.
+// The first step runs op by op, which finds algorithms and takes memory; the second is recorded. A profile wants ops.
 void Trainer::State::run_recorded(StepResult& result) {
   const auto work = [this] {
     make_gradients({}, nullptr);
     optimizer->step(ctx);
   };
-  if (!warm) {
+  if (!warm || ctx.profile) {
     work();
     warm = true;
   } else {
@@ -257,7 +269,7 @@ void Trainer::State::run_step(StepResult& result, const StopFunction& stop) {
   send(result);
   const bool in_detail = config.detail_every > 0 && result.step % config.detail_every == 0;
   const bool decides = config.spikes.action == SpikeAction::skip || config.spikes.action == SpikeAction::rewind;
-  if (ctx.handles && !ctx.arena->sparse() && !ctx.profile && !in_detail && !decides) {
+  if (ctx.handles && !ctx.arena->sparse() && !in_detail && !decides) {
     run_recorded(result);
     if (result.abandoned) return;
   } else {
@@ -269,6 +281,7 @@ void Trainer::State::run_step(StepResult& result, const StopFunction& stop) {
     if (!judge(result)) return;
     put(ctx, memory->state, &step_state);
     if (details) details->before_update();
+    phase(ctx, "optimizer");
     optimizer->step(ctx);
     if (details) result.layers = details->after_update();
   }
