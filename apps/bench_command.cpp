@@ -5,6 +5,7 @@
 #include "apps/options.h"
 #include "bench/kernels_bench.h"
 #include "bench/train_bench.h"
+#include "loam/train/peaks.h"
 
 namespace loam {
 namespace {
@@ -19,27 +20,6 @@ struct Options {
   int64_t steps = 5;
   bool profile = false;
 };
-
-// Kernels by the time that they take of a step, largest first; what is left lies between them.
-void print_profile(const TrainBenchResult& result, double steps) {
-  double sum = 0, total = 0;
-  for (double seconds : result.step_seconds) total += seconds;
-  for (const KernelTime& k : result.kernels) {
-    sum += k.seconds;
-    print(fmt::format("{:9.2f} ms a step {:6.1f} %  {:5.0f} x {:9.1f} us  {} {}", 1e3 * k.seconds / steps,
-                      100 * k.seconds / total, static_cast<double>(k.calls) / steps,
-                      1e6 * k.seconds / static_cast<double>(k.calls), k.name, k.shape));
-  }
-  print(fmt::format("{:9.2f} ms a step {:6.1f} %  between kernels", 1e3 * (total - sum) / steps,
-                    100 * (total - sum) / total));
-}
-
-Json describe_profile(const TrainBenchResult& result) {
-  Json::Array kernels;
-  for (const KernelTime& k : result.kernels)
-    kernels.push_back(Json::Object{{"kernel", k.name}, {"shape", k.shape}, {"calls", k.calls}, {"seconds", k.seconds}});
-  return kernels;
-}
 
 int bench(const Options& o, const CommonFlags& flags) {
   TrainConfig config = read_train_config(o.config, typed_settings(o.settings));
@@ -57,8 +37,12 @@ int bench(const Options& o, const CommonFlags& flags) {
   report["tokens_per_second"] = result.tokens_per_second;
   report["flops_per_second"] = result.flops_per_second;
   report["peak_bytes"] = result.peak_bytes;
-  if (o.profile) report["kernels"] = describe_profile(result);
-  if (o.profile && !flags.json) print_profile(result, static_cast<double>(o.steps));
+  if (o.profile) {
+    const Json profile = profile_kernels(*result.profile);
+    for (const char* part : {"peaks", "kernel_seconds", "between_seconds", "phases", "kernels"})
+      report[part] = profile.at(part);
+  }
+  if (o.profile && !flags.json) write_output(profile_table(*result.profile));
   print(flags.json ? report.dump()
                    : fmt::format("{} parameters: {:.3f} s a step, {:.0f} tok/s, {:.1f} GFLOP/s, peak {}",
                                  result.parameters, result.median_seconds, result.tokens_per_second,
@@ -67,27 +51,37 @@ int bench(const Options& o, const CommonFlags& flags) {
 }
 
 struct KernelsOptions {
-  std::string dtype = "f32", only;
+  std::string dtype = "f32", only, device = "cpu";
   double seconds = 0.3;
 };
 
 // One line for each kernel.
 int bench_kernels(const KernelsOptions& o, const CommonFlags& flags) {
-  const ExecResources exec = make_exec_resources({}, flags.threads);
-  bench_kernels(exec.context, {parse_dtype(o.dtype), o.only, o.seconds}, [&](const KernelsBenchResult& r) {
+  const ExecResources exec = make_exec_resources(parse_device(o.device), flags.threads);
+  const DevicePeaks peaks = measure_peaks(exec.context);
+  KernelsBenchOptions options{parse_dtype(o.dtype), o.only, o.seconds, kernels_bench_sizes(exec.context.device.kind)};
+  bench_kernels(exec.context, options, [&](const KernelsBenchResult& r) {
+    const KernelTime time{r.kernel, r.work.shape, r.work.dtype, 1, r.median_seconds, r.work.flops, r.work.bytes};
+    const double flops = r.work.flops / r.median_seconds, bytes = r.work.bytes / r.median_seconds;
+    const double share = roofline_share(time, peaks);
     Json report = report_of("kernels", flags);
-    report["dtype"] = o.dtype;
-    report["op"] = r.op;
+    report["device"] = o.device;
+    report["name"] = r.name;
+    report["kernel"] = r.kernel;
     report["variant"] = r.variant;
-    report["median_seconds"] = r.median_seconds;
+    report["shape"] = r.work.shape;
+    report["dtype"] = dtype_name(r.work.dtype);
+    report["seconds"] = r.median_seconds;
     report["best_seconds"] = r.best_seconds;
-    report["flops_per_second"] = r.flops / r.median_seconds;
-    report["bytes_per_second"] = r.bytes / r.median_seconds;
+    report["flops_per_second"] = flops;
+    report["bytes_per_second"] = bytes;
+    report["roofline"] = share;
+    report["rotated_bytes"] = options.sizes.rotated;
     report["calls"] = r.calls;
     print(flags.json ? report.dump()
-                     : fmt::format("{:<20} {:<6} {:10.1f} us {:8.1f} GFLOP/s {:6.1f} GB/s", r.op, r.variant,
-                                   r.median_seconds * 1e6, r.flops / r.median_seconds * 1e-9,
-                                   r.bytes / r.median_seconds * 1e-9));
+                     : fmt::format("{:<22} {:<6} {:10.1f} us {:9.1f} GFLOP/s {:7.1f} GB/s {:5.1f} % of roof  {} {}",
+                                   r.name, r.variant, r.median_seconds * 1e6, flops * 1e-9, bytes * 1e-9, 100 * share,
+                                   r.work.shape, dtype_name(r.work.dtype)));
   });
   return 0;
 }
@@ -113,6 +107,7 @@ void add_bench_commands(Command& program) {
   add_dtype(c, k->dtype, "compute dtype");
   c.add_option("--only", k->only, "kernels whose name begins so");
   add_number(c, "--seconds", k->seconds, "for each kernel, at least", 0, 3600, true);
+  add_device(c, k->device);
 }
 
 }  // namespace loam

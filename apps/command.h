@@ -68,6 +68,8 @@ class Option {
   Option one_of(const std::vector<std::string>& words) const;
   // A list takes one word each time the option is given, instead of all that follow.
   Option one_word_each() const;
+  // The option may stand without its word, which is then this one.
+  Option word_or(const std::string& word) const;
   // Names in --help the kind of value (TEXT unless told), and the value without the option.
   Option show_type(const std::string& type) const;
   Option show_default(const std::string& value) const;

@@ -173,6 +173,7 @@ Option Option::one_of(const std::vector<std::string>& words) const {
   return Option(option_->check(check, CLI::IsMember(words).get_description()));
 }
 Option Option::one_word_each() const { return Option(option_->allow_extra_args(false)); }
+Option Option::word_or(const std::string& word) const { return Option(option_->expected(0, 1)->default_str(word)); }
 Option Option::show_type(const std::string& type) const { return Option(option_->type_name(type)); }
 Option Option::show_default(const std::string& value) const { return Option(option_->default_str(value)); }
 

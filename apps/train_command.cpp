@@ -4,6 +4,7 @@
 #include "apps/commands.h"
 #include "apps/options.h"
 #include "apps/train_plan.h"
+#include "apps/train_profile.h"
 #include "apps/train_start.h"
 #include "loam/base/log.h"
 #include "loam/base/progress.h"
@@ -28,6 +29,7 @@ struct TrainOptions {
       {"numerics", {}},      {"log_every", {}}, {"val_every", {}},   {"save_every", {}},   {"sample_every", {}},
       {"sample_prompt", {}}, {"keep_last", {}}, {"keep_every", {}},
   };
+  int64_t profile_steps = 0;  // 0: a run
   bool deterministic = false, overfit = false, dry_run = false, force = false, allow_changed_config = false,
        wandb = false;
 };
@@ -145,13 +147,15 @@ int train(const TrainOptions& o, const CommonFlags& flags) {
   settle_origin(options);
   const TrainConfig config = read_config(o, flags, options);
   if (!o.dry_run && o.out.empty()) throw UsageError("--out is required");
-  if (o.force && o.resume == "auto") throw UsageError("--force needs --resume never or a checkpoint");
+  if (o.force && o.resume == "auto" && o.profile_steps == 0)
+    throw UsageError("--force needs --resume never or a checkpoint");
   if (!o.dry_run && first_data_path(config.data).empty()) throw UsageError("--data is required");
 
   if (options.init_from) warn_of_other_tokenizer(*options.init_from, first_data_path(config.data));
   if (!first_data_path(config.data).empty()) options.sample = make_sampler(ctx, config);
   options.decode = make_decoder(first_data_path(config.data));
   if (o.dry_run) return print_run_plan(ctx, config, options, flags.json);
+  if (o.profile_steps > 0) return profile_run(ctx, config, options, o.profile_steps, flags.json);
   const RunSummary summary = run(ctx, config, options, o.wandb);
 
   if (flags.json) {
@@ -204,11 +208,21 @@ void add_train_command(Command& program) {
   command.add_flag("--deterministic", o->deterministic, "short for --numerics deterministic");
   command.add_flag("--overfit-one-batch", o->overfit, "train on the first batch for ever: the loss must go to 0");
   command.add_flag("--dry-run", o->dry_run, "say what the run needs and whether it fits, and do nothing");
+  const auto set_profile = [o](const std::string& word) {
+    o->profile_steps = parse_integer("--profile", word, 1, 1000);
+  };
+  command
+      .add_option("--profile", set_profile,
+                  "instead of a run take so many steps apart, kernel by kernel: a table, and files in --out/profile")
+      .show_type("INT")
+      .word_or("5");
   command.add_flag("--wandb", o->wandb,
                    "write the run for Weights & Biases too, in its offline form, when it ends or stops");
   command.add_flag("--allow-changed-config", o->allow_changed_config, "resume although settings have changed");
-  command.add_flag("--force", o->force,
-                   "with --resume never: replace the run in --out; with a checkpoint: remove later ones");
+  command.add_flag(
+      "--force", o->force,
+      "with --resume never: replace the run in --out; with a checkpoint: remove later ones; with --profile: "
+      "replace a profile");
 }
 
 }  // namespace loam

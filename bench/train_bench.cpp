@@ -6,7 +6,7 @@
 
 #include "loam/base/clock.h"
 #include "loam/base/philox.h"
-#include "loam/train/trainer.h"
+#include "loam/train/run_data.h"
 
 namespace loam {
 namespace {
@@ -43,19 +43,23 @@ std::shared_ptr<const TokenSet> random_tokens(const Path& directory, const Train
 
 }  // namespace
 
-TrainBenchResult bench_train(const ExecContext& context, const TrainConfig& config, int64_t steps, bool profile) {
-  KernelProfile kernels;
-  ExecContext ctx = context;
-  if (profile) ctx.profile = &kernels;
+TrainBenchResult bench_train(const ExecContext& ctx, const TrainConfig& config, int64_t steps, bool profile) {
+  constexpr int64_t kWarmUp = 2;
   const TemporaryDirectory scratch;
-  Trainer trainer(ctx, config, random_tokens(scratch.path() / "train", config), nullptr);
+  const TrainingData data = one_source(random_tokens(scratch.path() / "train", config), nullptr);
   TrainBenchResult result;
-  for (int64_t i = -2; i < steps; ++i) {
-    if (i == 0) kernels.clear();
-    Stopwatch watch;
-    trainer.launch();
-    while (trainer.next_result(false)) continue;  // as a run does
-    if (i >= 0) result.step_seconds.push_back(watch.seconds());
+  if (profile) {
+    result.profile = profile_training(ctx, config, data, steps, kWarmUp);
+    result.step_seconds = result.profile->step_seconds;
+  } else {
+    Trainer trainer(ctx, config, data);
+    for (int64_t i = -kWarmUp; i < steps; ++i) {
+      const Stopwatch watch;
+      trainer.launch();
+      while (trainer.next_result(false)) continue;  // as a run does
+      if (i >= 0) result.step_seconds.push_back(watch.seconds());
+    }
+    while (trainer.next_result(true)) continue;
   }
   while (trainer.next_result(true)) continue;
   std::vector<double> sorted = result.step_seconds;
@@ -65,7 +69,6 @@ TrainBenchResult bench_train(const ExecContext& context, const TrainConfig& conf
   result.tokens_per_second = tokens / result.median_seconds;
   result.flops_per_second = result.tokens_per_second * training_flops_per_token(config.model, config.data.length);
   result.parameters = parameter_count(config.model);
-  result.kernels = kernels.times();
   result.peak_bytes = ctx.arena->stats().total_peak;
   return result;
 }

@@ -62,7 +62,7 @@ if profile.exists():
     report = json.loads(profile.read_text().splitlines()[-1])
     steps = len(report["steps"])
     total = sum(report["steps"])
-    norms = sum(k["seconds"] for k in report["kernels"] if "norm" in k["kernel"])
+    norms = sum(k["seconds"] for k in report["kernels"] if "norm" in k["name"])
     tokens = report["tokens_per_second"] * report["step_seconds"]
     config = json.loads((directory / f"base-{seeds[0]}" / "config.json").read_text())["model"]
     # Forward: square, add, times rstd, times weight; backward: about nine more.

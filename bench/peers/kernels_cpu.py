@@ -174,7 +174,7 @@ def run_loam(path, op, dtype, seconds, threads):
     command = [path, "bench", "kernels", "--json", "--dtype", dtype, "--only", op, "--seconds", str(seconds), "--threads", str(threads)]
     lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
     results = [json.loads(line) for line in lines]
-    return {r["variant"]: r["median_seconds"] for r in results if r["op"] == op}
+    return {r["variant"]: r["seconds"] for r in results if r["name"] == op}
 
 
 def main():

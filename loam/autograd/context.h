@@ -2,6 +2,7 @@
 #pragma once
 
 #include "loam/kernels/exec_context.h"
+#include "loam/kernels/profile.h"
 #include "loam/tensor/tensor.h"
 
 namespace loam {
@@ -26,6 +27,32 @@ struct Context : ExecContext {
 
   Context() = default;
   explicit Context(const ExecContext& exec, Tape* recorder = nullptr) : ExecContext(exec), tape(recorder) {}
+};
+
+// The part of the model that works until the end of a scope, for a profile: "layers", 3, and within it "attention".
+class ModuleScope {
+ public:
+  ModuleScope(const ExecContext& ctx, const char* part) : ModuleScope(ctx) {
+    if (profile_) profile_->enter(part);
+  }
+  ModuleScope(const ExecContext& ctx, const char* part, int index) : ModuleScope(ctx) {
+    if (profile_) profile_->enter(fmt::format("{}.{}", part, index));
+  }
+  // As KernelProfile::module() gave it.
+  ModuleScope(const ExecContext& ctx, int32_t module) : ModuleScope(ctx) {
+    if (profile_) profile_->set_module(module);
+  }
+  ~ModuleScope() {
+    if (profile_) profile_->set_module(before_);
+  }
+  ModuleScope(const ModuleScope&) = delete;
+  ModuleScope& operator=(const ModuleScope&) = delete;
+
+ private:
+  explicit ModuleScope(const ExecContext& ctx) : profile_(ctx.profile), before_(profile_ ? profile_->module() : 0) {}
+
+  KernelProfile* profile_;
+  int32_t before_;
 };
 
 }  // namespace loam

@@ -31,6 +31,8 @@ class BackwardScope {
 // be seen.
 class Node {
  public:
+  int32_t module = 0;  // that recorded it, in a profile
+
   virtual ~Node() = default;
   virtual const char* name() const = 0;
   // The two halves can run apart (pipeline schedules run the second one later). backward() runs both and may fuse them.

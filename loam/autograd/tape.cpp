@@ -185,6 +185,7 @@ struct Tape::State {
     std::vector<Var> results;
     {
       const Raise raise(replaying);
+      const ModuleScope module(ctx, s.module);
       Context recording = s.ctx;
       recording.tape = tape;
       results = s.segment(recording, s.inputs);
@@ -196,6 +197,7 @@ struct Tape::State {
 
   void run(const Context& ctx, Entry e, bool keep_weight_half) {
     check_saved(e);
+    const ModuleScope module(ctx, e.node->module);
     EntryScope scope(ctx, e, slots);
     if (keep_weight_half && any_trainable(e.params)) {
       e.node->backward_input(ctx, scope);
@@ -317,6 +319,7 @@ std::vector<Var> Tape::record_segment(const Context& ctx, const Segment& segment
   s.count(params);
   if (s.dry) return results;
   for (const Var& input : inputs) input_ids.push_back(s.on_tape(input) ? input.id : -1);
+  if (ctx.profile) node->module = ctx.profile->module();
   node->ctx = ctx;
   node->segment = segment;
   node->inputs = inputs;

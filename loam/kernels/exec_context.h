@@ -90,6 +90,11 @@ class DeviceHandles {
   // What `work` launches, recorded and not run. It must neither wait for the device nor upload. REQUIRES: the memory
   // that it takes from the arena is nobody else's at a replay.
   virtual std::unique_ptr<Recording> record(const std::function<void()>& work) = 0;
+  // Marks the place behind all work so far, to measure time on the device; they count 0, 1, ... from clear_marks() on.
+  virtual int64_t mark() = 0;
+  // Between two of them. Waits for the later one.
+  virtual double seconds_between(int64_t from, int64_t to) = 0;
+  virtual void clear_marks() = 0;
 };
 
 // Owns what a context points to.

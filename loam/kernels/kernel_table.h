@@ -5,7 +5,6 @@
 
 #include <string_view>
 
-#include "loam/base/clock.h"
 #include "loam/base/error.h"
 #include "loam/kernels/activation.h"
 #include "loam/kernels/attention.h"
@@ -17,10 +16,14 @@
 #include "loam/kernels/matmul.h"
 #include "loam/kernels/norm.h"
 #include "loam/kernels/optimizer.h"
-#include "loam/kernels/profile.h"
 #include "loam/kernels/rope.h"
 
 namespace loam {
+
+// The same call, timed and counted in ctx.profile (loam/kernels/profile.h).
+template <class Args>
+void call_profiled(const ExecContext& ctx, const char* name, void (*function)(const ExecContext&, const Args&),
+                   const Args& args);
 
 // One entry. Calling a hole raises one clear error.
 template <class Args>
@@ -35,9 +38,7 @@ struct KernelSlot {
     }
     if (!ctx.profile) [[likely]]
       return function(ctx, args);
-    const Stopwatch watch;
-    function(ctx, args);
-    ctx.profile->add(name, kernel_shape(args), watch.seconds());
+    call_profiled(ctx, name, function, args);
   }
 };
 

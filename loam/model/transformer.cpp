@@ -88,6 +88,7 @@ ops::LanguageHead Transformer::head() const {
 }
 
 Var Transformer::embed(const Context& ctx, const Tensor& ids, SequenceContext& sequence) const {
+  const ModuleScope module(ctx, "embedding");
   const Tensor& positions = sequence.positions();
   LOAM_CHECK(ids.rank() == 2 && positions.shape() == ids.shape(), "model: ids {} and positions {} must be one [B,T]",
              ids.shape().str(), positions.shape().str());

@@ -128,6 +128,7 @@ Attention::Attention(ParamStore& store, const std::string& name, int layer_index
 
 Var Attention::operator()(const Context& ctx, const Var& x, const PositionTables& tables,
                           SequenceContext& sequence) const {
+  const ModuleScope module(ctx, "attention");
   const auto [batch, length, C] = x.value.dims<3>();
   const int64_t B = batch, T = length, q_rows = heads * head_dim, kv_rows = kv_heads * head_dim;
   const std::vector<Var> parts = ops::split(ctx, ops::linear(ctx, x, qkv, qkv_bias), {q_rows, kv_rows, kv_rows});
@@ -161,6 +162,7 @@ Mlp::Mlp(ParamStore& store, const std::string& name, int layer, const ModelConfi
 }
 
 Var Mlp::operator()(const Context& ctx, const Var& x) const {
+  const ModuleScope module(ctx, "mlp");
   const Var hidden = ops::linear(ctx, x, up, up_bias);
   const Var active = gated ? ops::gated(ctx, hidden, activation) : ops::activation(ctx, hidden, activation);
   return ops::linear(ctx, active, down, down_bias);
@@ -219,6 +221,7 @@ Var normed(const Context& ctx, const std::optional<Norm>& norm, const Var& x) { 
 
 Var Block::operator()(const Context& ctx, const Var& x, const PositionTables& tables, SequenceContext& sequence,
                       RecomputePart again) const {
+  const ModuleScope module(ctx, "layers", layer);
   const Part attended = [this, &tables, &sequence](const Context& c, const Var& v) {
     return branch(c, attention(c, v, tables, sequence), attention_post_norm, attention_site());
   };

@@ -52,6 +52,7 @@ void chunk_gradients(const Context& ctx, const View& d_logits, const View& hidde
 
 CrossEntropy cross_entropy(const Context& ctx, const Var& hidden, const LanguageHead& head, const Tensor& targets,
                            float scale, float z_loss) {
+  const ModuleScope module(ctx, "head");
   const HeadInputs in = check_head("cross_entropy", hidden.value, head, targets);
   const bool gradients = differentiates(ctx, {&hidden}, {head.weight, head.bias}) && ctx.tape->keeps();
   CrossEntropyNode node;

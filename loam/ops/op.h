@@ -38,6 +38,7 @@ template <class SomeNode>
 void record(const Context& ctx, SomeNode node, std::initializer_list<Var> inputs, std::initializer_list<Var*> outputs,
             std::initializer_list<ParamRef> params = {}) {
   if (!ctx.tape) return;
+  if (ctx.profile) node.module = ctx.profile->module();
   ctx.tape->record(std::make_unique<SomeNode>(std::move(node)), std::span(inputs.begin(), inputs.size()),
                    std::span(outputs.begin(), outputs.size()), std::span(params.begin(), params.size()));
 }

@@ -232,6 +232,7 @@ void* Arena::allocate(int64_t bytes, MemoryKind kind) {
   s.count(kind, block->second.bytes);
   permit(block->first, bytes);
   s.write_guard(block, bytes);
+  if (observer_) observer_->allocated(block->first, block->second.bytes, kind);
   return block->first;
 }
 
@@ -242,6 +243,7 @@ void Arena::release(void* memory) {
   if (block == s.blocks.end() || block->second.free)
     fail(ErrorCode::kInternal, "arena: released a block it does not hold");
   if (!s.guard_holds(block->first, block->second.guarded)) ++s.broken_guards;
+  if (observer_) observer_->released(block->first);
   s.count(block->second.kind, -block->second.bytes);
   block->second.free = true;
   forbid(block->first, block->second.bytes);
@@ -273,6 +275,12 @@ void Arena::reset_peak() {
 void Arena::keep_segments() {
   const std::lock_guard lock(state_->mutex);
   state_->keeps_segments = true;
+}
+
+void Arena::describe(const void* block, const Shape& shape, DType dtype) {
+  if (!observer_) return;
+  const std::lock_guard lock(state_->mutex);
+  observer_->shaped(block, shape, dtype);
 }
 
 }  // namespace loam

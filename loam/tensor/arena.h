@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "loam/tensor/device.h"
+#include "loam/tensor/dtype.h"
+#include "loam/tensor/shape.h"
 
 namespace loam {
 
@@ -22,6 +24,16 @@ struct ArenaStats {
   int64_t total = 0, total_peak = 0;          // of all kinds together
   int64_t reserved = 0;                       // taken from the system
   int64_t refused = 0;  // what would have been in use after the last allocation that failed; 0: none did
+};
+
+// Hears of every block of an arena, from within its calls, one at a time; it must not call the arena.
+class ArenaObserver {
+ public:
+  virtual ~ArenaObserver() = default;
+  virtual void allocated(const void* block, int64_t bytes, MemoryKind kind) = 0;
+  // What a block holds, where it is a tensor.
+  virtual void shaped(const void* block, const Shape& shape, DType dtype) = 0;
+  virtual void released(const void* block) = 0;
 };
 
 // Best fit over segments taken from the system, neighbours joined on release. Blocks are aligned to 64 bytes, on a GPU
@@ -54,12 +66,17 @@ class Arena : public std::enable_shared_from_this<Arena> {
   void reset_peak();
   // From now on no memory goes back to the system before the end: recorded work runs on it again (Recording).
   void keep_segments();
+  // Who hears of the blocks from now on; null: nobody. Not while other threads use the arena.
+  void observe(ArenaObserver* observer) { observer_ = observer; }
+  // Tells the observer.
+  void describe(const void* block, const Shape& shape, DType dtype);
 
  private:
   Arena(Device device, Options options);
   struct State;
   Device device_;
   bool sparse_;
+  ArenaObserver* observer_ = nullptr;
   std::unique_ptr<State> state_;
 };
 

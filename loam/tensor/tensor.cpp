@@ -31,6 +31,7 @@ int checked_axis(const Shape& shape, int axis) {
 Tensor Tensor::empty(Arena& arena, const Shape& shape, DType dtype, MemoryKind kind) {
   Tensor t;
   t.storage_ = std::make_shared<Storage>(arena.shared_from_this(), checked_bytes(shape, dtype), kind);
+  arena.describe(t.storage_->data(), shape, dtype);
   t.shape_ = shape;
   t.strides_ = contiguous_strides(shape);
   t.dtype_ = dtype;

@@ -71,14 +71,15 @@ void check_config_file(const Path& path) {
   }
 }
 
-// Hidden files (temporary ones of a killed run, the lock) count as nothing.
+// Hidden files (temporary ones of a killed run, the lock) count as nothing, and so does a profile.
 Contents contents_of(const Path& directory) {
   std::error_code error;
   if (!fs::exists(directory, error)) return Contents::nothing;
   if (!fs::is_directory(directory, error)) fail(ErrorCode::kAlreadyExists, "{} is not a directory", directory.string());
   if (why_no_run(directory / "config.json").empty()) return Contents::run;
   for (const auto& entry : fs::directory_iterator(directory)) {
-    if (!entry.path().filename().string().starts_with('.')) return Contents::other;
+    const Path name = entry.path().filename();
+    if (!name.string().starts_with('.') && name != "profile") return Contents::other;
   }
   return Contents::nothing;
 }

@@ -52,6 +52,11 @@ void put(const ExecContext& ctx, const Tensor& to, const void* values) {
   ctx.handles ? ctx.handles->upload(to.view().data, values, to.bytes()) : Tensor(to).set_bytes(values);
 }
 
+// What a step does from now on, for a profile.
+void phase(const ExecContext& ctx, const char* name) {
+  if (ctx.profile) ctx.profile->phase(name);
+}
+
 }  // namespace
 
 StepMemory::StepMemory(const ExecContext& ctx, const TrainConfig& config) {
@@ -139,7 +144,9 @@ struct GivenUp {};
 StepResult Trainer::step(const StopFunction& stop) {
   LOAM_CHECK(state_->launched.empty(), "trainer: results of {} launched steps were not taken", state_->launched.size());
   launch(stop);
-  return *next_result(true);
+  const StepResult result = *next_result(true);
+  phase(state_->ctx, nullptr);
+  return result;
 }
 
 void Trainer::launch(const StopFunction& stop) {
@@ -150,6 +157,7 @@ void Trainer::launch(const StopFunction& stop) {
   LaunchedStep step;
   StepResult& result = step.result;
   result.step = steps_launched() + 1;
+  phase(s.ctx, "data");
   step.first_sample = first_sample(result.step);
   s.mixture->fill(step.first_sample, config.batch, step.batch);
   result.targets = step.batch.target_count();
@@ -216,6 +224,7 @@ void Trainer::State::send(const LaunchedStep& step) {
 
 bool Trainer::State::make_gradients(const StopFunction& stop, StepDetails* details) {
   ParamStore& weights = *model.weights;
+  phase(ctx, "forward");
   weights.clear_gradients();
   ctx.kernels->fill(ctx, {memory->sums, 0.0f});
   ctx.kernels->fill(ctx, {memory->losses, 0.0f});
@@ -229,6 +238,7 @@ bool Trainer::State::make_gradients(const StopFunction& stop, StepDetails* detai
       });
     }
     try {
+      phase(ctx, "forward");
       Context micro(ctx, &tape);
       micro.first_row = row;
       FullSequence sequence(part(memory->positions), part(memory->first_key));
@@ -241,11 +251,13 @@ bool Trainer::State::make_gradients(const StopFunction& stop, StepDetails* detai
                                      : transformer.hidden(micro, tokens, sequence, config.recompute),
                              transformer.head(), part(memory->targets), 1, static_cast<float>(config.z_loss));
       ctx.kernels->copy(ctx, {loss.losses, part(memory->losses).reshape(loss.losses.shape())});
+      phase(ctx, "backward");
       tape.backward(micro, loss.loss);
     } catch (const GivenUp&) {
       return false;
     }
   }
+  phase(ctx, "optimizer");
   weights.finish_gradients(ctx);
   ctx.kernels->sum_squares(ctx, {memory->losses.reshape({memory->losses.numel()}), memory->sum(1)});
   clip_gradients(ctx, optimizer->groups(), config.optimizer.clip_norm, memory->sum(0));
@@ -253,6 +265,7 @@ bool Trainer::State::make_gradients(const StopFunction& stop, StepDetails* detai
 }
 
 void Trainer::State::fetch_state() {
+  phase(ctx, "read");
   if (memory->state) std::memcpy(&step_state, memory->state.to_host().view().data, sizeof step_state);
 }
 
@@ -278,6 +291,7 @@ bool Trainer::State::judge(StepResult& result) {
 
 void Trainer::State::update(StepDetails* details) {
   if (details) details->before_update();
+  phase(ctx, "optimizer");
   optimizer->step(ctx);
   ctx.kernels->end_step(ctx, {});
   model.weights->mark_changed();

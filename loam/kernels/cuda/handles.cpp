@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstring>
+#include <vector>
 
 #include "loam/kernels/cuda/matmul.h"
 #include "loam/kernels/kernel_table.h"
@@ -79,6 +80,8 @@ struct Handles::Owned {
   std::array<Staging, 16> staging;  // a step uploads a few tensors: those of two steps
   size_t next = 0;
   std::shared_ptr<StagingPool> downloads = std::make_shared<StagingPool>();  // those that nobody holds
+  std::vector<Event> marks;  // made once, used again
+  size_t marked = 0;
 };
 
 Handles::Handles(Device device) : owned_(std::make_unique<Owned>()) {
@@ -133,6 +136,23 @@ std::unique_ptr<Recording> Handles::record(const std::function<void()>& work) {
   LOAM_CUDA(cudaGraphInstantiate(&exec, graph.get(), 0));
   return std::make_unique<GraphRecording>(GraphExec(exec), stream);
 }
+
+int64_t Handles::mark() {
+  std::vector<Event>& marks = owned_->marks;
+  if (owned_->marked == marks.size()) marks.push_back(make_event(true));
+  LOAM_CUDA(cudaEventRecord(marks[owned_->marked].get(), owned_->stream.get()));
+  return static_cast<int64_t>(owned_->marked++);
+}
+
+double Handles::seconds_between(int64_t from, int64_t to) {
+  const auto event = [&](int64_t mark) { return owned_->marks.at(static_cast<size_t>(mark)).get(); };
+  float milliseconds = 0;
+  LOAM_CUDA(cudaEventSynchronize(event(to)));
+  LOAM_CUDA(cudaEventElapsedTime(&milliseconds, event(from), event(to)));
+  return 1e-3 * static_cast<double>(milliseconds);
+}
+
+void Handles::clear_marks() { owned_->marked = 0; }
 
 void use(Device device, ExecResources& resources) {
   const auto handles = std::make_shared<Handles>(device);

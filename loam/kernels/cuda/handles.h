@@ -20,6 +20,9 @@ class Handles : public DeviceHandles {
   void upload(void* to, const void* from, int64_t bytes) override;
   std::unique_ptr<Download> download(const void* from, int64_t bytes) override;
   std::unique_ptr<Recording> record(const std::function<void()>& work) override;
+  int64_t mark() override;
+  double seconds_between(int64_t from, int64_t to) override;
+  void clear_marks() override;
 
  private:
   struct Owned;
