@@ -24,9 +24,7 @@ std::vector<std::pair<std::string, double>> epochs_by_source(const TrainConfig& 
 
 void print_memory(const ExecContext& ctx, const TrainConfig& config, const RunPlan& plan, const RunOptions& options) {
   const auto bytes = [](int64_t n) { return format_bytes(static_cast<double>(n)); };
-  print(fmt::format("memory       {} weights + {} gradients + {} optimizer + {} activations = {}",
-                    bytes(plan.memory.weights), bytes(plan.memory.gradients), bytes(plan.memory.moments),
-                    bytes(plan.memory.activations), bytes(plan.memory.total())));
+  print("memory       " + plan.memory.str());
   print(fmt::format("             the process takes up to {} more: segments that are not full, the program itself",
                     bytes(Arena::Options().segment_bytes + kProgramBytes)));
   if (options.init_from) {
@@ -81,6 +79,7 @@ int print_run_plan(const ExecContext& ctx, const TrainConfig& given, const RunOp
                              {"gradient_bytes", plan.memory.gradients},
                              {"moment_bytes", plan.memory.moments},
                              {"activation_bytes", plan.memory.activations},
+                             {"workspace_bytes", plan.memory.workspace},
                              {"available_bytes", plan.available_bytes ? Json(*plan.available_bytes) : Json()},
                              {"fits", plan.available_bytes ? Json(plan.fits()) : Json()},
                              {"tokens_per_step", plan.tokens_per_step},

@@ -188,7 +188,16 @@ struct Arena::State {
     stats.bytes[k] += bytes;
     stats.total += bytes;
     stats.peak[k] = std::max(stats.peak[k], stats.bytes[k]);
-    stats.total_peak = std::max(stats.total_peak, stats.total);
+    if (stats.total <= stats.total_peak) return;
+    stats.total_peak = stats.total;
+    stats.at_peak = stats.bytes;
+  }
+
+  std::string free_on_device() const {
+    if (device.kind == DeviceKind::cpu || options.sparse) return "";
+    const DeviceProperties found = device_properties(device);
+    return fmt::format(", free {} of {} on {} ({})", megabytes(found.free), megabytes(found.memory),
+                       device_name(device), found.name);
   }
 
   [[noreturn]] void fail_out_of_memory(int64_t bytes, MemoryKind kind) {
@@ -200,9 +209,9 @@ struct Arena::State {
         use += fmt::format("{}{} {}", use.empty() ? "" : ", ", memory_kind_name(MemoryKind(k)), megabytes(held));
       }
     }
-    fail(ErrorCode::kOutOfMemory, "arena: out of memory: asked for {} of {}; in use: {}; reserved: {}; limit: {}",
-         megabytes(bytes), memory_kind_name(kind), use.empty() ? "nothing" : use, megabytes(stats.reserved),
-         options.limit_bytes > 0 ? megabytes(options.limit_bytes) : "none");
+    fail(ErrorCode::kOutOfMemory, "arena: out of memory: asked for {} of {}{}; in use: {}; reserved: {}; limit: {}",
+         megabytes(bytes), memory_kind_name(kind), free_on_device(), use.empty() ? "nothing" : use,
+         megabytes(stats.reserved), options.limit_bytes > 0 ? megabytes(options.limit_bytes) : "none");
   }
 };
 
@@ -266,7 +275,7 @@ int64_t Arena::broken_guards() const {
 
 void Arena::reset_peak() {
   const std::lock_guard lock(state_->mutex);
-  state_->stats.peak = state_->stats.bytes;
+  state_->stats.peak = state_->stats.at_peak = state_->stats.bytes;
   state_->stats.total_peak = state_->stats.total;
 }
 

@@ -27,10 +27,20 @@ std::optional<Change> first_that_fits(const ExecContext& ctx, TrainConfig config
 
 }  // namespace
 
+std::string PredictedMemory::str() const {
+  std::string text;
+  const auto add = [&](int64_t n, const char* what) {
+    if (n > 0) text += fmt::format("{}{} {}", text.empty() ? "" : " + ", bytes(n), what);
+  };
+  add(weights, "weights"), add(gradients, "gradients"), add(moments, "optimizer");
+  add(activations, "activations"), add(workspace, "workspace");
+  return text + " = " + bytes(total());
+}
+
 std::string memory_at_peak(const ArenaStats& stats, std::optional<int64_t> available) {
   std::string text;
   for (int kind = 0; kind < kMemoryKinds; ++kind) {
-    const int64_t peak = stats.peak[static_cast<size_t>(kind)];
+    const int64_t peak = stats.at_peak[static_cast<size_t>(kind)];
     if (peak == 0) continue;
     text +=
         fmt::format("{} {} {}", text.empty() ? "At the peak:" : ",", memory_kind_name(MemoryKind(kind)), bytes(peak));

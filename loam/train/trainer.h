@@ -58,10 +58,13 @@ struct ValResult {
 // derive().
 TrainConfig config_for_data(TrainConfig config, const TokenSetInfo& data);
 
-// Bytes at the peak of a step: the parts that stay, and the most that is there beyond them.
+// Bytes at the peak of a step: the parts that stay (gradients: those of the parameters), what kernels work in, and all
+// that is there beyond these.
 struct PredictedMemory {
-  int64_t weights = 0, gradients = 0, moments = 0, activations = 0;
-  int64_t total() const { return weights + gradients + moments + activations; }
+  int64_t weights = 0, gradients = 0, moments = 0, activations = 0, workspace = 0;
+  int64_t total() const { return weights + gradients + moments + activations + workspace; }
+  // "1.0 MB weights + ... = 9.0 MB"; those that are 0 are left out.
+  std::string str() const;
 };
 // Runs the ops of a step on this device with kernels that do nothing, and without the memory. Takes milliseconds. Sizes
 // that no machine has are 2^60.
