@@ -3,6 +3,7 @@
 #include "apps/command.h"
 #include "loam/base/log.h"
 #include "loam/base/progress.h"
+#include "loam/train/memory.h"
 #include "loam/train/run_data.h"
 #include "loam/train/run_directory.h"
 
@@ -30,7 +31,8 @@ void print_memory(const ExecContext& ctx, const TrainConfig& config, const RunPl
   if (options.init_from) {
     print(fmt::format("             while it begins, {} for the model of --init-from too", bytes(4 * plan.parameters)));
   }
-  print(fmt::format("available    {}: {}", plan.available_bytes ? bytes(*plan.available_bytes) : "unknown",
+  print(fmt::format("available    {}: {}",
+                    plan.available_bytes ? bytes(*plan.available_bytes) + " on " + memory_owner(ctx) : "unknown",
                     !plan.available_bytes ? "it may not fit"
                     : plan.fits()         ? "fits"
                                           : "does not fit; " + memory_advice(ctx, config, plan.available_bytes)));
@@ -63,7 +65,7 @@ int print_run_plan(const ExecContext& ctx, const TrainConfig& given, const RunOp
     for (const std::string& warning : data_warnings(config, *mixture)) log_warn("{}", warning);
   }
   lock.reset();
-  RunPlan plan = Trainer::plan(config, data.tokens);
+  RunPlan plan = Trainer::plan(ctx, config, data.tokens);
   plan.memory = predict_memory(ctx, config);
   // What the rest of a step leaves of the matrix product's rate.
   constexpr double kShareOfPeak = 0.6;

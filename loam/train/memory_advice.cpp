@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <cmath>
+#include <vector>
 
 #include "loam/base/progress.h"
 #include "loam/train/memory.h"
@@ -9,20 +11,84 @@ namespace {
 
 std::string bytes(int64_t n) { return format_bytes(static_cast<double>(n)); }
 
-// The changes of one setting that take less, from the mildest on; the first that fits, else the last.
+// A configuration with one setting changed, and what it takes.
 struct Change {
   std::string text;
+  TrainConfig config;
   int64_t bytes = 0;
 };
-template <class Next>
-std::optional<Change> first_that_fits(const ExecContext& ctx, TrainConfig config, std::optional<int64_t> available,
-                                      Next next) {
-  std::optional<Change> best;
-  while (const std::optional<std::string> text = next(config)) {
-    best = {*text, predict_memory(ctx, config).total()};
-    if (!available || best->bytes <= *available) break;
+
+// Those of one kind, from the mildest on.
+using Changes = std::vector<Change>;
+
+Changes smaller_micro_batches(TrainConfig config) {
+  Changes changes;
+  for (int64_t rows = config.micro_batch - 1; rows >= 1; --rows) {
+    if (config.batch % rows != 0) continue;
+    config.micro_batch = rows;
+    changes.push_back({fmt::format("micro_batch={}", rows), config});
   }
-  return best;
+  return changes;
+}
+
+// Groups of the root of the layers, within which each layer is computed again, keep the least.
+Changes recomputations(TrainConfig config) {
+  Changes changes;
+  const auto root = static_cast<int64_t>(std::lround(std::sqrt(static_cast<double>(config.model.layers))));
+  for (const std::vector<int64_t>& groups : {std::vector<int64_t>{1}, {root, 1}}) {
+    if (groups.size() == 2 && root < 2) continue;
+    config.recompute.groups = groups;
+    changes.push_back({"recompute.groups=" + config_to_json(config.recompute).at("groups").dump(), config});
+  }
+  return changes;
+}
+
+Changes shorter_rows(TrainConfig config) {
+  Changes changes;
+  while (config.data.length >= 2) {
+    config.data.length /= 2;
+    changes.push_back({fmt::format("data.length={}", config.data.length), config});
+  }
+  return changes;
+}
+
+class Advisor {
+ public:
+  Advisor(const ExecContext& ctx, const TrainConfig& config, std::optional<int64_t> available)
+      : ctx_(ctx), available_(available), before_(predict_memory(ctx, config).total()) {}
+
+  // The first that fits: each takes less than the one before it.
+  std::optional<Change> first_that_fits(Changes changes) const {
+    if (!changes.empty() && fits(changes.front())) return changes.front();
+    const auto too_much = [this](Change& change) { return !fits(change); };
+    const auto first = std::partition_point(changes.begin(), changes.end(), too_much);
+    return first == changes.end() ? std::nullopt : std::optional(*first);
+  }
+  bool fits(Change& change) const {
+    change.bytes = predict_memory(ctx_, change.config).total();
+    return change.bytes < before_ && (!available_ || change.bytes <= *available_);
+  }
+
+ private:
+  const ExecContext& ctx_;
+  std::optional<int64_t> available_;
+  int64_t before_;
+};
+
+// Where nothing suffices alone: the smallest micro-batch, the least activations, and rows that are short enough.
+std::string all_changes(const Advisor& advisor, const TrainConfig& config) {
+  Change together{"", config};
+  for (const auto& kind : {smaller_micro_batches, recomputations}) {
+    const Changes changes = kind(together.config);
+    if (changes.empty()) continue;
+    together.text += (together.text.empty() ? "" : " with ") + changes.back().text;
+    together.config = changes.back().config;
+  }
+  if (advisor.fits(together)) return fmt::format("{} takes {}", together.text, bytes(together.bytes));
+  const std::string said = fmt::format("{} takes {}, still too much", together.text, bytes(together.bytes));
+  const auto shorter = advisor.first_that_fits(shorter_rows(together.config));
+  if (!shorter) return said + "; a smaller model takes less";
+  return fmt::format("{}; with {} too, {}", said, shorter->text, bytes(shorter->bytes));
 }
 
 }  // namespace
@@ -37,45 +103,30 @@ std::string PredictedMemory::str() const {
   return text + " = " + bytes(total());
 }
 
-std::string memory_at_peak(const ArenaStats& stats, std::optional<int64_t> available) {
+std::string memory_at_peak(const ExecContext& ctx) {
   std::string text;
+  const ArenaStats stats = ctx.arena->stats();
   for (int kind = 0; kind < kMemoryKinds; ++kind) {
     const int64_t peak = stats.at_peak[static_cast<size_t>(kind)];
     if (peak == 0) continue;
     text +=
         fmt::format("{} {} {}", text.empty() ? "At the peak:" : ",", memory_kind_name(MemoryKind(kind)), bytes(peak));
   }
-  return text + (available ? fmt::format("; the machine has {} left", bytes(*available)) : "");
+  const std::optional<int64_t> available = available_memory(ctx);
+  return text + (available ? fmt::format("; {} has {} left", memory_owner(ctx), bytes(*available)) : "");
 }
 
 std::string memory_advice(const ExecContext& ctx, const TrainConfig& config, std::optional<int64_t> available) {
-  std::vector<std::optional<Change>> changes;
-  changes.push_back(first_that_fits(ctx, config, available, [](TrainConfig& c) -> std::optional<std::string> {
-    if (c.micro_batch == 1) return std::nullopt;
-    do --c.micro_batch;
-    while (c.batch % c.micro_batch != 0);
-    return fmt::format("micro_batch={}", c.micro_batch);
-  }));
-  TrainConfig smallest = config;
-  smallest.micro_batch = 1;
-  const bool more = !changes[0] || (available && changes[0]->bytes > *available);
-  changes.push_back(
-      first_that_fits(ctx, more ? smallest : config, available, [](TrainConfig& c) -> std::optional<std::string> {
-        if (c.data.length < 2) return std::nullopt;
-        c.data.length /= 2;
-        return fmt::format("data.length={}", c.data.length);
-      }));
+  const Advisor advisor(ctx, config, available);
   std::string text;
-  for (const auto& change : changes) {
+  int found = 0;
+  for (const auto& kind : {smaller_micro_batches, recomputations, shorter_rows}) {
+    if (found == 2) break;
+    const auto change = advisor.first_that_fits(kind(config));
     if (!change) continue;
-    const bool fits = available && change->bytes <= *available;
-    text += fmt::format("{}{} takes {}{}",
-                        text.empty() ? ""
-                        : more       ? "; with it, "
-                                     : "; or ",
-                        change->text, bytes(change->bytes), !available || fits ? "" : ", still too much");
+    text += fmt::format("{}{} takes {}", found++ > 0 ? "; or " : "", change->text, bytes(change->bytes));
   }
-  return text.empty() ? "a smaller model takes less" : text;
+  return found > 0 ? text : all_changes(advisor, config);
 }
 
 }  // namespace loam
