@@ -51,10 +51,10 @@ int print_run_plan(const ExecContext& ctx, const TrainConfig& given, const RunOp
   std::optional<Mixture> mixture;
   int64_t done = 0;  // steps of a run that goes on
   if (!has_data) {
-    config = check_config(given, data);
+    config = settle_micro_batch(ctx, check_config(given, data), {});
   } else {
     const RunStart start = check_run(given, options);
-    config = start.config;
+    config = settle_micro_batch(ctx, start.config, start.checkpoint);
     data = start.data.train[0].set->info();
     data.tokens = 0;
     for (const NamedSet& source : start.data.train) data.tokens += source.set->tokens();

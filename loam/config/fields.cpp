@@ -72,6 +72,14 @@ void read_value(int64_t& value, const Json& json, const std::string& name) {
   value = static_cast<int64_t>(number);
 }
 
+void read_value(AutoCount& value, const Json& json, const std::string& name) {
+  value = {};
+  value.automatic = json.is_string() && json.as_string() == "auto";
+  if (value.automatic) return;
+  if (!json.is_number()) fail_kind(name, "an integer or auto", json);
+  read_value(value.value, json, name);
+}
+
 void read_value(double& value, const Json& json, const std::string& name) {
   if (!json.is_number() || !std::isfinite(json.as_double())) fail_kind(name, "a number", json);
   value = json.as_double();

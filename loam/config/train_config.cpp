@@ -372,8 +372,9 @@ TrainConfig derive(TrainConfig c) {
   if (c.data.length == 0) c.data.length = c.model.context_length;
   LOAM_CHECK(c.data.length <= c.model.context_length, "data.length ({}) is above model.context_length ({})",
              c.data.length, c.model.context_length);
-  if (c.micro_batch == 0) c.micro_batch = c.batch;
-  LOAM_CHECK(c.batch % c.micro_batch == 0, "batch ({}) is not a multiple of micro_batch ({})", c.batch, c.micro_batch);
+  if (c.micro_batch == 0 && !c.micro_batch.automatic) c.micro_batch = c.batch;
+  LOAM_CHECK(c.micro_batch.automatic || c.batch % c.micro_batch == 0,
+             "batch ({}) is not a multiple of micro_batch ({})", c.batch, c.micro_batch.value);
   const double tokens = static_cast<double>(c.steps) * static_cast<double>(c.batch * c.data.length);
   LOAM_CHECK(tokens < 0x1p62, "steps ({}) of batch ({}) rows of data.length ({}) are too many tokens to count", c.steps,
              c.batch, c.data.length);

@@ -17,11 +17,11 @@ inline constexpr int kMemoryKinds = 7;
 const char* memory_kind_name(MemoryKind kind);
 
 struct ArenaStats {
-  std::array<int64_t, kMemoryKinds> bytes{};  // in use now, by kind
-  std::array<int64_t, kMemoryKinds> peak{};   // the most of each kind since reset_peak()
-  int64_t total = 0, total_peak = 0;          // of all kinds together
+  std::array<int64_t, kMemoryKinds> bytes{};    // in use now, by kind
+  std::array<int64_t, kMemoryKinds> peak{};     // the most of each kind since reset_peak()
+  int64_t total = 0, total_peak = 0;            // of all kinds together
   std::array<int64_t, kMemoryKinds> at_peak{};  // what made up total_peak
-  int64_t reserved = 0;                       // taken from the system
+  int64_t reserved = 0;                         // taken from the system
   int64_t refused = 0;  // what would have been in use after the last allocation that failed; 0: none did
 };
 

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <vector>
 
+#include "loam/base/log.h"
 #include "loam/base/progress.h"
 #include "loam/train/memory.h"
 #include "loam/train/trainer.h"
@@ -21,15 +22,17 @@ struct Change {
 // Those of one kind, from the mildest on.
 using Changes = std::vector<Change>;
 
-Changes smaller_micro_batches(TrainConfig config) {
+// Of at most `most` rows.
+Changes micro_batches(TrainConfig config, int64_t most) {
   Changes changes;
-  for (int64_t rows = config.micro_batch - 1; rows >= 1; --rows) {
+  for (int64_t rows = most; rows >= 1; --rows) {
     if (config.batch % rows != 0) continue;
     config.micro_batch = rows;
     changes.push_back({fmt::format("micro_batch={}", rows), config});
   }
   return changes;
 }
+Changes smaller_micro_batches(TrainConfig config) { return micro_batches(config, config.micro_batch - 1); }
 
 // Groups of the root of the layers, within which each layer is computed again, keep the least.
 Changes recomputations(TrainConfig config) {
@@ -54,8 +57,9 @@ Changes shorter_rows(TrainConfig config) {
 
 class Advisor {
  public:
-  Advisor(const ExecContext& ctx, const TrainConfig& config, std::optional<int64_t> available)
-      : ctx_(ctx), available_(available), before_(predict_memory(ctx, config).total()) {}
+  // `before`: what changes must stay below.
+  Advisor(const ExecContext& ctx, int64_t before, std::optional<int64_t> available)
+      : ctx_(ctx), before_(before), available_(available) {}
 
   // The first that fits: each takes less than the one before it.
   std::optional<Change> first_that_fits(Changes changes) const {
@@ -71,8 +75,8 @@ class Advisor {
 
  private:
   const ExecContext& ctx_;
-  std::optional<int64_t> available_;
   int64_t before_;
+  std::optional<int64_t> available_;
 };
 
 // Where nothing suffices alone: the smallest micro-batch, the least activations, and rows that are short enough.
@@ -117,7 +121,7 @@ std::string memory_at_peak(const ExecContext& ctx) {
 }
 
 std::string memory_advice(const ExecContext& ctx, const TrainConfig& config, std::optional<int64_t> available) {
-  const Advisor advisor(ctx, config, available);
+  const Advisor advisor(ctx, predict_memory(ctx, config).total(), available);
   std::string text;
   int found = 0;
   for (const auto& kind : {smaller_micro_batches, recomputations, shorter_rows}) {
@@ -127,6 +131,43 @@ std::string memory_advice(const ExecContext& ctx, const TrainConfig& config, std
     text += fmt::format("{}{} takes {}", found++ > 0 ? "; or " : "", change->text, bytes(change->bytes));
   }
   return found > 0 ? text : all_changes(advisor, config);
+}
+
+namespace {
+
+// What the run began with; none if it begins now.
+std::optional<int64_t> micro_batch_of(const std::optional<VerifiedCheckpoint>& checkpoint, int64_t batch) {
+  if (!checkpoint) return std::nullopt;
+  const Json state = read_checkpoint_state(checkpoint->path);
+  const Json* config = state.is_object() ? state.find("config") : nullptr;
+  const Json* rows = config && config->is_object() ? config->find("micro_batch") : nullptr;
+  if (!rows || !rows->is_int() || rows->as_int() < 1 || batch % rows->as_int() != 0) return std::nullopt;
+  return rows->as_int();
+}
+
+}  // namespace
+
+TrainConfig settle_micro_batch(const ExecContext& ctx, TrainConfig config,
+                               const std::optional<VerifiedCheckpoint>& checkpoint) {
+  if (!config.micro_batch.automatic) return config;
+  if (const auto rows = micro_batch_of(checkpoint, config.batch)) {
+    config.micro_batch = *rows;
+    return config;
+  }
+  const std::optional<int64_t> available = available_memory(ctx);
+  LOAM_CHECK(available.has_value(), "micro_batch=auto: how much memory {} has left is not known; it needs a number",
+             memory_owner(ctx));
+  const int64_t most = *available / 10 * 9;
+  const auto found = Advisor(ctx, INT64_MAX, most).first_that_fits(micro_batches(config, config.batch));
+  if (!found) {
+    config.micro_batch = 1;
+    fail(ErrorCode::kOutOfMemory, "micro_batch=auto: one row takes {}, more than 90 % of the {} that {} has left; {}",
+         bytes(predict_memory(ctx, config).total()), bytes(*available), memory_owner(ctx),
+         memory_advice(ctx, config, most));
+  }
+  log_info("micro_batch=auto: {} of the {} rows of a batch at a time take {} of the {} that {} has left",
+           found->config.micro_batch.value, config.batch, bytes(found->bytes), bytes(*available), memory_owner(ctx));
+  return found->config;
 }
 
 }  // namespace loam

@@ -87,7 +87,7 @@ int64_t with_rows(int64_t from, int64_t fewer, int64_t rows) {
 
 PredictedMemory predict_memory(const ExecContext& ctx, const TrainConfig& config) {
   // What a step takes grows by the same amount with each row once there are a few.
-  const int64_t rows = std::min(config.micro_batch, std::max<int64_t>(2, kTokens / config.data.length));
+  const int64_t rows = std::min<int64_t>(config.micro_batch, std::max<int64_t>(2, kTokens / config.data.length));
   try {
     PredictedMemory memory = of(stats_of_steps(ctx, config, rows));
     if (rows < config.micro_batch) {

@@ -610,7 +610,8 @@ RunSummary train(const ExecContext& ctx, const RunStart& checked, const RunOptio
 
 RunSummary run_training(const ExecContext& ctx, const TrainConfig& config, const RunOptions& options) {
   const RunLock lock(options.out);
-  const RunStart checked = check_run(config, options);
+  RunStart checked = check_run(config, options);
+  checked.config = settle_micro_batch(ctx, checked.config, checked.checkpoint);
   try {
     return train(ctx, checked, options);
   } catch (const Error& error) {

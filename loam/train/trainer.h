@@ -77,6 +77,12 @@ std::string memory_at_peak(const ExecContext& ctx);
 // smaller micro_batch, activations that are computed again, shorter rows; all of them together if none fits alone.
 std::string memory_advice(const ExecContext& ctx, const TrainConfig& config, std::optional<int64_t> available);
 
+// The configuration with a number for a micro_batch of auto: that of the checkpoint that the run goes on from, else the
+// largest divisor of the batch whose step fits into 90 % of available_memory(ctx), which it says. Error{kOutOfMemory}
+// with advice if not even one row fits.
+TrainConfig settle_micro_batch(const ExecContext& ctx, TrainConfig config,
+                               const std::optional<VerifiedCheckpoint>& checkpoint);
+
 // What a run will need, known before it starts.
 struct RunPlan {
   int64_t parameters = 0, non_embedding_parameters = 0;
