@@ -8,6 +8,7 @@
 #include "loam/base/log.h"
 #include "loam/base/progress.h"
 #include "loam/data/token_shard.h"
+#include "loam/kernels/counting_context.h"
 #include "loam/session/text_session.h"
 #include "loam/tensor/device_memory.h"
 #include "loam/text/tokenizer_files.h"

@@ -83,7 +83,7 @@ Json to_json(const DryRun& run) {
   const RunPlan& plan = run.plan;
   Json report(Json::Object{{"parameters", plan.parameters},
                            {"non_embedding_parameters", plan.non_embedding_parameters},
-                           {"micro_batch", run.config.micro_batch.value},
+                           {"micro_batch", run.config.micro_batch},
                            {"weight_bytes", plan.memory.weights},
                            {"gradient_bytes", plan.memory.gradients},
                            {"moment_bytes", plan.memory.moments},

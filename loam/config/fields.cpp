@@ -62,6 +62,10 @@ void read_value(bool& value, const Json& json, const std::string& name) {
 }
 
 void read_value(int64_t& value, const Json& json, const std::string& name) {
+  if (json == Json("auto")) {  // kAuto, which the range of most settings refuses
+    value = -1;
+    return;
+  }
   if (json.is_int()) {
     value = json.as_int();
     return;
@@ -70,14 +74,6 @@ void read_value(int64_t& value, const Json& json, const std::string& name) {
   const double number = json.is_number() ? json.as_double() : 0.5;
   if (number != std::floor(number) || std::abs(number) > 0x1p53) fail_kind(name, "an integer", json);
   value = static_cast<int64_t>(number);
-}
-
-void read_value(AutoCount& value, const Json& json, const std::string& name) {
-  value = {};
-  value.automatic = json.is_string() && json.as_string() == "auto";
-  if (value.automatic) return;
-  if (!json.is_number()) fail_kind(name, "an integer or auto", json);
-  read_value(value.value, json, name);
 }
 
 void read_value(double& value, const Json& json, const std::string& name) {

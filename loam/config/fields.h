@@ -6,8 +6,8 @@
 //     requires FieldsOf<Config, OptimConfig>
 //   void visit_fields(Config& c, Visitor&& visit) { visit("lr", c.lr, "peak learning rate"); ... }
 //
-// A field is a bool, int64_t, AutoCount, double, std::string, an enum with enum_names(), an optional of these (null
-// where it is not set), another such struct, or a vector of any of them.
+// A field is a bool, int64_t, double, std::string, an enum with enum_names(), an optional of these (null where it is
+// not set), another such struct, or a vector of any of them.
 #pragma once
 
 #include <cstdint>
@@ -26,16 +26,6 @@ namespace loam {
 
 template <class Config, class Struct>
 concept FieldsOf = std::is_same_v<std::remove_const_t<Config>, Struct>;
-
-// A whole number, or the word "auto": the program finds a number before anyone asks for it.
-struct AutoCount {
-  int64_t value = 0;
-  bool automatic = false;
-
-  AutoCount() = default;
-  AutoCount(int64_t number) : value(number) {}
-  operator int64_t() const { return value; }
-};
 
 struct FieldInfo {
   std::string name;  // with dots: "optimizer.lr"

@@ -40,7 +40,6 @@ void check_range(std::string_view prefix, std::string_view name, double value, c
 
 void read_value(bool& value, const Json& json, const std::string& name);
 void read_value(int64_t& value, const Json& json, const std::string& name);
-void read_value(AutoCount& value, const Json& json, const std::string& name);
 void read_value(double& value, const Json& json, const std::string& name);
 void read_value(std::string& value, const Json& json, const std::string& name);
 
@@ -62,8 +61,6 @@ std::string type_name() {
     return "true|false";
   } else if constexpr (std::is_same_v<T, int64_t>) {
     return "integer";
-  } else if constexpr (std::is_same_v<T, AutoCount>) {
-    return "integer|auto";
   } else if constexpr (std::is_same_v<T, double>) {
     return "number";
   } else if constexpr (std::is_same_v<T, std::string>) {
@@ -92,8 +89,6 @@ Json to_json(const T& value) {
     return list;
   } else if constexpr (IsOptional<T>::value) {
     return value ? to_json(*value) : Json();
-  } else if constexpr (std::is_same_v<T, AutoCount>) {
-    return value.automatic ? Json("auto") : Json(value.value);
   } else if constexpr (std::is_enum_v<T>) {
     for (const auto& [known, name] : enum_names(value)) {
       if (known == value) return Json(name);
@@ -194,8 +189,6 @@ void check_ranges(const Config& config, std::string_view prefix, std::span<const
     };
     if constexpr (std::is_same_v<T, int64_t> || std::is_same_v<T, double>) {
       check(field);
-    } else if constexpr (std::is_same_v<T, AutoCount>) {
-      check(field.value);
     } else if constexpr (std::is_same_v<T, std::optional<int64_t>> || std::is_same_v<T, std::optional<double>>) {
       if (field) check(*field);
     }

@@ -221,13 +221,16 @@ void visit_fields(Config& c, Visitor&& visit) {
   visit("per_hour", c.per_hour, "money for an hour of the machine");
 }
 
+// A number that the program finds; "auto" in a configuration.
+inline constexpr int64_t kAuto = -1;
+
 struct TrainConfig {
   ModelConfig model;
   DataConfig data;
   OptimizerConfig optimizer;
   int64_t steps = 1000;
-  int64_t batch = 32;     // rows an optimizer step
-  AutoCount micro_batch;  // rows a forward pass; 0: as many as batch; auto: as many as fit
+  int64_t batch = 32;       // rows an optimizer step
+  int64_t micro_batch = 0;  // rows a forward pass; 0: as many as batch; kAuto: as many as fit
   RecomputeConfig recompute;
   ComputeDtype dtype = ComputeDtype::f32;
   NumericsLevel numerics = NumericsLevel::fast;

@@ -80,9 +80,5 @@ struct ExecResources {
 };
 // A context on `device` with its own arena. Error{kUnavailable} if the device is not there or not built in.
 ExecResources make_exec_resources(Device device, int threads = available_cores(), Numerics numerics = Numerics::fast);
-// A context to count memory with (predict_memory): its arena is sparse, and the device need not be there. What only the
-// device's libraries know, the workspace of matrix products, is the most that it may be. Error as above for a device
-// that is not built in.
-ExecResources make_counting_resources(Device device, int threads = available_cores());
 
 }  // namespace loam

@@ -188,9 +188,7 @@ struct Arena::State {
     stats.bytes[k] += bytes;
     stats.total += bytes;
     stats.peak[k] = std::max(stats.peak[k], stats.bytes[k]);
-    if (stats.total <= stats.total_peak) return;
-    stats.total_peak = stats.total;
-    stats.at_peak = stats.bytes;
+    stats.total_peak = std::max(stats.total_peak, stats.total);
   }
 
   std::string free_on_device() const {
@@ -275,7 +273,7 @@ int64_t Arena::broken_guards() const {
 
 void Arena::reset_peak() {
   const std::lock_guard lock(state_->mutex);
-  state_->stats.peak = state_->stats.at_peak = state_->stats.bytes;
+  state_->stats.peak = state_->stats.bytes;
   state_->stats.total_peak = state_->stats.total;
 }
 

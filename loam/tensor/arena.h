@@ -17,11 +17,10 @@ inline constexpr int kMemoryKinds = 7;
 const char* memory_kind_name(MemoryKind kind);
 
 struct ArenaStats {
-  std::array<int64_t, kMemoryKinds> bytes{};    // in use now, by kind
-  std::array<int64_t, kMemoryKinds> peak{};     // the most of each kind since reset_peak()
-  int64_t total = 0, total_peak = 0;            // of all kinds together
-  std::array<int64_t, kMemoryKinds> at_peak{};  // what made up total_peak
-  int64_t reserved = 0;                         // taken from the system
+  std::array<int64_t, kMemoryKinds> bytes{};  // in use now, by kind
+  std::array<int64_t, kMemoryKinds> peak{};   // the most of each kind since reset_peak()
+  int64_t total = 0, total_peak = 0;          // of all kinds together
+  int64_t reserved = 0;                       // taken from the system
   int64_t refused = 0;  // what would have been in use after the last allocation that failed; 0: none did
 };
 
@@ -34,8 +33,8 @@ class Arena : public std::enable_shared_from_this<Arena> {
     int64_t limit_bytes = 0;                    // 0: none
     int64_t guard_bytes =
         0;  // tests: a pattern after each block, checked on release, and NaN bits (0xFF) in each new block
-    // Address space of the host that the system need not have memory for, whatever the device: to count what work would
-    // take. Kernels that need workspace take it, and do nothing.
+    // Address space that the system need not have memory for: to count what work would take. Kernels that need
+    // workspace take it, and do nothing.
     bool sparse = false;
   };
   static std::shared_ptr<Arena> create(Device device, Options options);

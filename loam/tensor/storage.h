@@ -5,7 +5,6 @@
 #include <memory>
 
 #include "loam/tensor/arena.h"
-#include "loam/tensor/device_memory.h"
 
 namespace loam {
 
@@ -22,9 +21,6 @@ class Storage {
   void* data() const { return data_; }
   int64_t bytes() const { return bytes_; }
   Device device() const { return device_; }
-  // What reads and writes it: the host, where it is a CPU's or of a sparse arena.
-  bool on_host() const { return device_.kind == DeviceKind::cpu || (arena_ && arena_->sparse()); }
-  const DeviceMemory& memory() const { return device_memory(on_host() ? DeviceKind::cpu : device_.kind); }
 #ifdef LOAM_DEBUG
   // Counts writes after creation, so that the tape can see that a saved tensor was changed.
   int64_t version = 0;

@@ -72,13 +72,14 @@ void Tensor::copy_from(const Tensor& other) {
   LOAM_CHECK(shape_ == other.shape_ && dtype_ == other.dtype_ && is_contiguous() && other.is_contiguous(),
              "tensor: {} {} does not take the values of {} {}", dtype_name(dtype_), shape_.str(),
              dtype_name(other.dtype_), other.shape_.str());
-  const DeviceMemory& memory = other.storage_->on_host() ? storage_->memory() : other.storage_->memory();
+  const Device from = other.device();
+  const DeviceMemory& memory = device_memory(from.kind == DeviceKind::cpu ? device().kind : from.kind);
   if (bytes() > 0) memory.copy(view().data, other.view().data, bytes());
 }
 
 void Tensor::set_bytes(const void* host_bytes) {
   LOAM_CHECK(is_contiguous(), "tensor: shape {} is not contiguous", shape_.str());
-  if (bytes() > 0) storage_->memory().copy(view().data, host_bytes, bytes());
+  if (bytes() > 0) device_memory(device().kind).copy(view().data, host_bytes, bytes());
 }
 
 Tensor Tensor::reshape(const Shape& shape) const {

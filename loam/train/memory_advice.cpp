@@ -10,6 +10,8 @@
 namespace loam {
 namespace {
 
+constexpr int64_t kShortestRow = 16;  // tokens; shorter ones teach next to nothing
+
 std::string bytes(int64_t n) { return format_bytes(static_cast<double>(n)); }
 
 // A configuration with one setting changed, and what it takes.
@@ -48,7 +50,7 @@ Changes recomputations(TrainConfig config) {
 
 Changes shorter_rows(TrainConfig config) {
   Changes changes;
-  while (config.data.length >= 2) {
+  while (config.data.length / 2 >= kShortestRow) {
     config.data.length /= 2;
     changes.push_back({fmt::format("data.length={}", config.data.length), config});
   }
@@ -91,7 +93,7 @@ std::string all_changes(const Advisor& advisor, const TrainConfig& config) {
   if (advisor.fits(together)) return fmt::format("{} takes {}", together.text, bytes(together.bytes));
   const std::string said = fmt::format("{} takes {}, still too much", together.text, bytes(together.bytes));
   const auto shorter = advisor.first_that_fits(shorter_rows(together.config));
-  if (!shorter) return said + "; a smaller model takes less";
+  if (!shorter) return said + "; a smaller model is needed";
   return fmt::format("{}; with {} too, {}", said, shorter->text, bytes(shorter->bytes));
 }
 
@@ -111,7 +113,7 @@ std::string memory_at_peak(const ExecContext& ctx) {
   std::string text;
   const ArenaStats stats = ctx.arena->stats();
   for (int kind = 0; kind < kMemoryKinds; ++kind) {
-    const int64_t peak = stats.at_peak[static_cast<size_t>(kind)];
+    const int64_t peak = stats.peak[static_cast<size_t>(kind)];
     if (peak == 0) continue;
     text +=
         fmt::format("{} {} {}", text.empty() ? "At the peak:" : ",", memory_kind_name(MemoryKind(kind)), bytes(peak));
@@ -149,7 +151,7 @@ std::optional<int64_t> micro_batch_of(const std::optional<VerifiedCheckpoint>& c
 
 TrainConfig settle_micro_batch(const ExecContext& ctx, TrainConfig config,
                                const std::optional<VerifiedCheckpoint>& checkpoint) {
-  if (!config.micro_batch.automatic) return config;
+  if (config.micro_batch != kAuto) return config;
   if (const auto rows = micro_batch_of(checkpoint, config.batch)) {
     config.micro_batch = *rows;
     return config;
@@ -166,7 +168,7 @@ TrainConfig settle_micro_batch(const ExecContext& ctx, TrainConfig config,
          memory_advice(ctx, config, most));
   }
   log_info("micro_batch=auto: {} of the {} rows of a batch at a time take {} of the {} that {} has left",
-           found->config.micro_batch.value, config.batch, bytes(found->bytes), bytes(*available), memory_owner(ctx));
+           found->config.micro_batch, config.batch, bytes(found->bytes), bytes(*available), memory_owner(ctx));
   return found->config;
 }
 

@@ -72,8 +72,9 @@ PredictedMemory of(const ArenaStats& stats) {
   memory.weights = at_end(MemoryKind::weights);
   memory.gradients = at_end(MemoryKind::gradients);
   memory.moments = at_end(MemoryKind::moments);
-  memory.workspace = stats.at_peak[static_cast<size_t>(MemoryKind::workspace)];
-  memory.activations = stats.total_peak - memory.total();
+  const int64_t beyond = stats.total_peak - memory.total();
+  memory.workspace = std::min(beyond, stats.peak[static_cast<size_t>(MemoryKind::workspace)]);
+  memory.activations = beyond - memory.workspace;
   return memory;
 }
 
@@ -87,7 +88,7 @@ int64_t with_rows(int64_t from, int64_t fewer, int64_t rows) {
 
 PredictedMemory predict_memory(const ExecContext& ctx, const TrainConfig& config) {
   // What a step takes grows by the same amount with each row once there are a few.
-  const int64_t rows = std::min<int64_t>(config.micro_batch, std::max<int64_t>(2, kTokens / config.data.length));
+  const int64_t rows = std::min(config.micro_batch, std::max<int64_t>(2, kTokens / config.data.length));
   try {
     PredictedMemory memory = of(stats_of_steps(ctx, config, rows));
     if (rows < config.micro_batch) {

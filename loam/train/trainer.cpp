@@ -70,7 +70,7 @@ TrainConfig config_for_data(TrainConfig config, const TokenSetInfo& data) {
 
 Trainer::State::State(const ExecContext& context, TrainConfig c, TrainingData sets)
     : ctx(context), config(std::move(c)), data(std::move(sets)), spikes(config.spikes) {
-  LOAM_CHECK(!config.micro_batch.automatic, "micro_batch is auto; the trainer needs a number");
+  LOAM_CHECK(config.micro_batch > 0, "micro_batch is not settled: the trainer needs a number");
   if (!data.train.empty()) {
     check_run_data(config, data);
     sources.emplace(data);
@@ -317,7 +317,7 @@ std::optional<ValResult> Trainer::validate(const StopFunction& stop, size_t set)
   const Context ctx(s.ctx);
   for (int64_t row = 0; row < rows; row += s.config.micro_batch) {
     if (row > 0 && stop && stop(row, rows)) return std::nullopt;
-    const int64_t count = std::min<int64_t>(s.config.micro_batch, rows - row);
+    const int64_t count = std::min(s.config.micro_batch, rows - row);
     loader.fill(row, count, rows_at_once);
     const TokenBatch& batch = rows_at_once;
     if (batch.target_count() == 0) continue;

@@ -22,19 +22,18 @@ TEST(TrainConfig, DerivesLengthAndMicroBatch) {
   EXPECT_EQ(config_to_json(derive(c)), config_to_json(c));
 }
 
-TEST(TrainConfig, MicroBatchOfAutoStaysUntilItIsSettled) {
+TEST(TrainConfig, AutoIsANumberToBeFound) {
   TrainConfig c;
   config_set(c, "micro_batch=auto");
-  EXPECT_TRUE(derive(c).micro_batch.automatic);
-  EXPECT_EQ(config_to_json(derive(c)).at("micro_batch").as_string(), "auto");
+  EXPECT_EQ(derive(c).micro_batch, kAuto);
   config_set(c, "micro_batch=8");
   EXPECT_EQ(derive(c).micro_batch, 8);
-  EXPECT_EQ(config_to_json(c).at("micro_batch").as_int(), 8);
-  EXPECT_FALSE(c.micro_batch.automatic);
-  for (const char* wrong : {"micro_batch=most", "micro_batch=true", "micro_batch=[1]", "micro_batch=1.5"})
-    EXPECT_NE(
-        error_of(ErrorCode::kInvalidArgument, [&] { config_set(c, wrong); }).find("micro_batch: expected an integer"),
-        std::string::npos);
+  for (const char* wrong : {"micro_batch=most", "micro_batch=true", "micro_batch=[1]", "micro_batch=1.5"}) {
+    const std::string said = error_of(ErrorCode::kInvalidArgument, [&] { config_set(c, wrong); });
+    EXPECT_NE(said.find("micro_batch: expected an integer"), said.npos) << said;
+  }
+  config_set(c, "batch=auto");
+  EXPECT_EQ(error_of(ErrorCode::kInvalidArgument, [&] { derive(c); }), "batch is -1; it must be at least 1");
 }
 
 constexpr const char* kTwoSources = R"(data.sources=[{"name":"a","path":"x"},{"name":"b","path":"y","weight":0}])";
@@ -134,10 +133,10 @@ bool put_number(Config& config, const std::string& name, double value) {
     if constexpr (config_detail::FieldStruct<T>) {
       const std::string prefix = std::string(key) + ".";
       if (name.starts_with(prefix)) found |= put_number(field, name.substr(prefix.size()), value);
-    } else if constexpr (std::is_same_v<T, int64_t> || std::is_same_v<T, double> || std::is_same_v<T, AutoCount> ||
+    } else if constexpr (std::is_same_v<T, int64_t> || std::is_same_v<T, double> ||
                          std::is_same_v<T, std::optional<double>>) {
       if (name != key) return;
-      using Number = std::conditional_t<std::is_same_v<T, int64_t> || std::is_same_v<T, AutoCount>, int64_t, double>;
+      using Number = std::conditional_t<std::is_same_v<T, int64_t>, int64_t, double>;
       field = static_cast<Number>(value);
       found = true;
     }
@@ -221,7 +220,6 @@ TEST(TrainConfig, EveryNumberRefusesWhatItCannotBe) {
   size_t numbers = 0;
   for (FieldInfo field : config_fields(TrainConfig{})) {
     if (field.type == "number|null") field.type = "number";
-    if (field.type == "integer|auto") field.type = "integer";
     if (field.type != "number" && field.type != "integer") continue;
     ++numbers;
     SCOPED_TRACE(field.name);
@@ -232,7 +230,7 @@ TEST(TrainConfig, EveryNumberRefusesWhatItCannotBe) {
       EXPECT_TRUE(said.starts_with(field.name + " is ")) << said;
       EXPECT_LT(said.size(), 100u) << said;
     };
-    refuses(-1);
+    refuses(field.name == "micro_batch" ? kAuto - 1 : -1);
     if (field.type == "integer" && field.name != "seed") refuses(0x1p62);
     if (field.type == "number") {
       refuses(std::numeric_limits<double>::quiet_NaN());

@@ -43,7 +43,7 @@ TEST(MemoryAdvice, NamesTheTwoMildestChangesThatFit) {
   // Nothing fits: everything together.
   const std::string none = memory_advice(ctx, config, 1);
   EXPECT_NE(none.find("micro_batch=1 with recompute.groups=[3,1] takes "), none.npos) << none;
-  EXPECT_NE(none.find("still too much; a smaller model takes less"), none.npos) << none;
+  EXPECT_NE(none.find("still too much; a smaller model is needed"), none.npos) << none;
 }
 
 TEST(MemoryAdvice, WhatTheArenaHoldsIsThereForTheRun) {
@@ -61,7 +61,7 @@ using AutoTest = testing::RunTest;
 
 // The predictions are those of the test; what is there is what the machine says.
 TEST_F(AutoTest, TakesTheWholeBatchWhereItFits) {
-  config.micro_batch.automatic = true;
+  config.micro_batch = kAuto;
   config.steps = 4;
   run(options("run"));
   const Json written = Json::parse(read_file(directory / "run" / "config.json"));
@@ -77,7 +77,7 @@ TEST_F(AutoTest, GoesOnAsItBegan) {
   run(options("whole"));
   config.steps = 8;
   run(o);
-  config.micro_batch.automatic = true;
+  config.micro_batch = kAuto;
   config.steps = 20;
   run(o);
   EXPECT_EQ(Json::parse(read_file(o.out / "config.json")).at("micro_batch").as_int(), 1);
@@ -86,13 +86,13 @@ TEST_F(AutoTest, GoesOnAsItBegan) {
 
 TEST_F(AutoTest, SaysSoWhereNotEvenOneRowFits) {
   TrainConfig huge = some_config();
-  huge.micro_batch.automatic = true;
+  huge.micro_batch = kAuto;
   huge.model.dim = 1 << 16;
   huge.model.ffn_dim = huge.model.head_dim = 0;
   huge.model.layers = 512;
   const std::string said =
       testing::error_of(ErrorCode::kOutOfMemory, [&] { settle_micro_batch(resources.context, derive(huge), {}); });
-  for (const char* part : {"micro_batch=auto: one row takes ", "more than 90 % of the ", "a smaller model takes less"})
+  for (const char* part : {"micro_batch=auto: one row takes ", "more than 90 % of the ", "a smaller model is needed"})
     EXPECT_NE(said.find(part), said.npos) << said;
 }
 
