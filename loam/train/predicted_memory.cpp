@@ -11,8 +11,8 @@ namespace {
 constexpr double kNoMachine = 0x1p60;          // bytes: sizes beyond it are not told apart
 constexpr int64_t kTokens = int64_t{1} << 20;  // of a micro-batch that is run as it is
 
-// Those with workspace are the real ones: in a sparse arena they do nothing else but take it.
-KernelTable idle_kernels(const KernelTable& real) {
+// Those with workspace to speak of are the real ones: in a sparse arena they do nothing else but take it.
+KernelTable idle_kernels(const KernelTable& real, DeviceKind device) {
   KernelTable table;
 #define LOAM_KERNEL(name, Args) table.name.function = [](const ExecContext&, const Args&) {};
 #include "loam/kernels/kernels.def"
@@ -24,11 +24,12 @@ KernelTable idle_kernels(const KernelTable& real) {
   table.matmul = real.matmul;
   table.attention_fwd = real.attention_fwd;
   table.attention_bwd = real.attention_bwd;
+  table.orthogonalize = real.orthogonalize;
+  if (device == DeviceKind::cpu) return table;
   table.rms_norm_bwd = real.rms_norm_bwd;
   table.layer_norm_bwd = real.layer_norm_bwd;
   table.embedding_bwd = real.embedding_bwd;
   table.sum_rows = real.sum_rows;
-  table.orthogonalize = real.orthogonalize;
   return table;
 }
 
@@ -48,7 +49,7 @@ ArenaStats stats_of_steps(const ExecContext& context, TrainConfig config, int64_
   Arena::Options options;
   options.sparse = true;
   const auto arena = Arena::create(context.device, options);
-  const KernelTable idle = idle_kernels(*context.kernels);
+  const KernelTable idle = idle_kernels(*context.kernels, context.device.kind);
   ExecContext ctx = context;
   ctx.arena = arena.get();
   ctx.kernels = &idle;

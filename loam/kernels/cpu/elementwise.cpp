@@ -202,7 +202,6 @@ void sum_rows(const ExecContext& ctx, const SumRowsArgs& a) {
   const int64_t C = in.cols;
   const RowBlocks blocks(in.rows);
   const Tensor partials = ctx.empty({blocks.count, C}, DType::f32, MemoryKind::workspace);
-  if (ctx.arena->sparse()) return;
   auto* base = static_cast<std::byte*>(a.in.data);
   parallel_for(ctx.threads, blocks.count, 1, [&](int64_t begin, int64_t end, int) {
     for (int64_t b = begin; b < end; ++b) {

@@ -71,7 +71,6 @@ void embedding_fwd(const ExecContext& ctx, const EmbeddingFwdArgs& a) {
 
 // Threads share the columns, so each sum is taken in order of the tokens by one thread.
 void embedding_bwd(const ExecContext& ctx, const EmbeddingBwdArgs& a) {
-  if (ctx.arena->sparse()) return;
   const Rows table = as_rows(a.d_table, "embedding"), grad = as_rows(a.d_out, "embedding");
   if (!a.accumulate) {
     parallel_for(ctx.threads, table.rows, row_grain(table.cols), [&](int64_t begin, int64_t end, int) {

@@ -193,7 +193,6 @@ void rms_norm_bwd(const ExecContext& ctx, const RmsNormBwdArgs& a) {
   const GroupedRows x = grouped_rows(a.x, "rms_norm");
   const RowBlocks blocks(x.rows);
   const Tensor d_weight = partial_sums(ctx, a.d_weight, blocks, x.cols);
-  if (ctx.arena->sparse()) return;
   parallel_for(ctx.threads, blocks.count, 1, [&](int64_t begin, int64_t end, int) {
     for (int64_t b = begin; b < end; ++b) {
       HWY_DYNAMIC_DISPATCH(rms_norm_bwd_rows)(a, blocks.begin(b), blocks.end(b), partial_of(d_weight, b, x.cols));
@@ -211,7 +210,6 @@ void layer_norm_bwd(const ExecContext& ctx, const LayerNormBwdArgs& a) {
   const RowBlocks blocks(x.rows);
   const Tensor d_weight = partial_sums(ctx, a.d_weight, blocks, x.cols);
   const Tensor d_bias = partial_sums(ctx, a.d_bias, blocks, x.cols);
-  if (ctx.arena->sparse()) return;
   parallel_for(ctx.threads, blocks.count, 1, [&](int64_t begin, int64_t end, int) {
     for (int64_t b = begin; b < end; ++b) {
       HWY_DYNAMIC_DISPATCH(layer_norm_bwd_rows)
