@@ -39,9 +39,11 @@ Changes smaller_micro_batches(TrainConfig config) { return micro_batches(config,
 // Groups of the root of the layers, within which each layer is computed again, keep the least.
 Changes recomputations(TrainConfig config) {
   Changes changes;
+  const std::vector<int64_t> before = config.recompute.groups;
   const auto root = static_cast<int64_t>(std::lround(std::sqrt(static_cast<double>(config.model.layers))));
   for (const std::vector<int64_t>& groups : {std::vector<int64_t>{1}, {root, 1}}) {
-    if (groups.size() == 2 && root < 2) continue;
+    if (groups == before) changes.clear();
+    if (groups == before || (groups.size() == 2 && root < 2)) continue;
     config.recompute.groups = groups;
     changes.push_back({"recompute.groups=" + config_to_json(config.recompute).at("groups").dump(), config});
   }
@@ -81,20 +83,21 @@ class Advisor {
   std::optional<int64_t> available_;
 };
 
-// Where nothing suffices alone: the smallest micro-batch, the least activations, and rows that are short enough.
-std::string all_changes(const Advisor& advisor, const TrainConfig& config) {
-  Change together{"", config};
-  for (const auto& kind : {smaller_micro_batches, recomputations}) {
-    const Changes changes = kind(together.config);
+// Where nothing suffices alone: one change on top of the other.
+std::string changes_together(const Advisor& advisor, TrainConfig config) {
+  std::string text;
+  for (const auto& kind : {smaller_micro_batches, recomputations, shorter_rows}) {
+    Changes changes = kind(config);
     if (changes.empty()) continue;
-    together.text += (together.text.empty() ? "" : " with ") + changes.back().text;
-    together.config = changes.back().config;
+    const std::optional<Change> fitting = advisor.first_that_fits(changes);
+    if (!fitting) advisor.fits(changes.back());
+    const Change& change = fitting ? *fitting : changes.back();
+    text += fmt::format("{}{} takes {}", text.empty() ? "" : "; with it, ", change.text, bytes(change.bytes));
+    if (fitting) return text;
+    text += ", still too much";
+    config = change.config;
   }
-  if (advisor.fits(together)) return fmt::format("{} takes {}", together.text, bytes(together.bytes));
-  const std::string said = fmt::format("{} takes {}, still too much", together.text, bytes(together.bytes));
-  const auto shorter = advisor.first_that_fits(shorter_rows(together.config));
-  if (!shorter) return said + "; a smaller model is needed";
-  return fmt::format("{}; with {} too, {}", said, shorter->text, bytes(shorter->bytes));
+  return text + (text.empty() ? "" : "; ") + "a smaller model is needed";
 }
 
 }  // namespace
@@ -132,7 +135,7 @@ std::string memory_advice(const ExecContext& ctx, const TrainConfig& config, std
     if (!change) continue;
     text += fmt::format("{}{} takes {}", found++ > 0 ? "; or " : "", change->text, bytes(change->bytes));
   }
-  return found > 0 ? text : all_changes(advisor, config);
+  return found > 0 ? text : changes_together(advisor, config);
 }
 
 namespace {
