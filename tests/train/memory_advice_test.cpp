@@ -88,7 +88,7 @@ TEST_F(AutoTest, GoesOnAsItBegan) {
 TEST_F(AutoTest, SaysSoWhereNotEvenOneRowFits) {
   TrainConfig huge = some_config();
   huge.micro_batch = kAuto;
-  huge.model.dim = 1 << 16;
+  huge.model.dim = 1 << 16, huge.model.heads = huge.model.kv_heads = 512;
   huge.model.ffn_dim = huge.model.head_dim = 0;
   huge.model.layers = 512;
   const std::string said =
