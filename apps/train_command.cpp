@@ -9,7 +9,9 @@
 #include "loam/base/log.h"
 #include "loam/base/progress.h"
 #include "loam/data/token_shard.h"
+#include "loam/kernels/counting_context.h"
 #include "loam/session/text_session.h"
+#include "loam/tensor/device_memory.h"
 #include "loam/text/tokenizer_files.h"
 #include "loam/train/run_origin.h"
 #include "loam/train/run_summary.h"
@@ -140,8 +142,15 @@ RunSummary run(const ExecContext& ctx, const TrainConfig& config, const RunOptio
   }
 }
 
+// A plan may be for a GPU that is not here.
+ExecResources resources_for(const TrainOptions& o, const CommonFlags& flags) {
+  const Device device = parse_device(o.device);
+  return o.dry_run && device_count(device.kind) == 0 ? make_counting_resources(device, flags.threads)
+                                                     : make_exec_resources(device, flags.threads);
+}
+
 int train(const TrainOptions& o, const CommonFlags& flags) {
-  const ExecResources resources = make_exec_resources(parse_device(o.device), flags.threads);
+  const ExecResources resources = resources_for(o, flags);
   const ExecContext& ctx = resources.context;
   RunOptions options = run_options(o, flags);
   settle_origin(options);

@@ -61,7 +61,6 @@ TrainBenchResult bench_train(const ExecContext& ctx, const TrainConfig& config, 
     }
     while (trainer.next_result(true)) continue;
   }
-  while (trainer.next_result(true)) continue;
   std::vector<double> sorted = result.step_seconds;
   std::sort(sorted.begin(), sorted.end());
   const double tokens = static_cast<double>(config.batch * config.data.length);

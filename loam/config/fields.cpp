@@ -62,6 +62,10 @@ void read_value(bool& value, const Json& json, const std::string& name) {
 }
 
 void read_value(int64_t& value, const Json& json, const std::string& name) {
+  if (json == Json("auto")) {  // kAuto, which the range of most settings refuses
+    value = -1;
+    return;
+  }
   if (json.is_int()) {
     value = json.as_int();
     return;

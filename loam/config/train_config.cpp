@@ -114,13 +114,20 @@ constexpr NumberRange kSpikeRanges[] = {
     {"window", 8, 1 << 16}, {"threshold", 0, 1e6, true}, {"max_rewinds", 0, 1 << 16}};
 constexpr NumberRange kPriceRanges[] = {{"watts", 0, 1e9}, {"per_kwh", 0, 1e9}, {"per_hour", 0, 1e9}};
 constexpr NumberRange kTrainRanges[] = {
-    {"steps", 1, kMaxCount},        {"batch", 1, kMaxRows},
-    {"micro_batch", 0, kMaxRows},   {"z_loss", 0, 1},
-    {"seed", 0, HUGE_VAL},          {"log_every", 1, kMaxCount},
-    {"val_every", 0, kMaxCount},    {"val_rows", 0, kMaxCount},
-    {"save_every", 0, kMaxCount},   {"keep_last", 1, kMaxCount},
-    {"sample_every", 0, kMaxCount}, {"sample_tokens", 1, kMaxRows},
-    {"keep_every", 0, kMaxCount},   {"detail_every", 0, kMaxCount},
+    {"steps", 1, kMaxCount},
+    {"batch", 1, kMaxRows},
+    {"micro_batch", kAuto, kMaxRows},
+    {"z_loss", 0, 1},
+    {"seed", 0, HUGE_VAL},
+    {"log_every", 1, kMaxCount},
+    {"val_every", 0, kMaxCount},
+    {"val_rows", 0, kMaxCount},
+    {"save_every", 0, kMaxCount},
+    {"keep_last", 1, kMaxCount},
+    {"sample_every", 0, kMaxCount},
+    {"sample_tokens", 1, kMaxRows},
+    {"keep_every", 0, kMaxCount},
+    {"detail_every", 0, kMaxCount},
 };
 
 // Every one has a name of its own and a path.
@@ -377,7 +384,8 @@ TrainConfig derive(TrainConfig c) {
   LOAM_CHECK(c.data.length <= c.model.context_length, "data.length ({}) is above model.context_length ({})",
              c.data.length, c.model.context_length);
   if (c.micro_batch == 0) c.micro_batch = c.batch;
-  LOAM_CHECK(c.batch % c.micro_batch == 0, "batch ({}) is not a multiple of micro_batch ({})", c.batch, c.micro_batch);
+  LOAM_CHECK(c.micro_batch == kAuto || c.batch % c.micro_batch == 0, "batch ({}) is not a multiple of micro_batch ({})",
+             c.batch, c.micro_batch);
   const double tokens = static_cast<double>(c.steps) * static_cast<double>(c.batch * c.data.length);
   LOAM_CHECK(tokens < 0x1p62, "steps ({}) of batch ({}) rows of data.length ({}) are too many tokens to count", c.steps,
              c.batch, c.data.length);

@@ -223,13 +223,16 @@ void visit_fields(Config& c, Visitor&& visit) {
   visit("per_hour", c.per_hour, "money for an hour of the machine");
 }
 
+// A number that the program finds; "auto" in a configuration.
+inline constexpr int64_t kAuto = -1;
+
 struct TrainConfig {
   ModelConfig model;
   DataConfig data;
   OptimizerConfig optimizer;
   int64_t steps = 1000;
   int64_t batch = 32;       // rows an optimizer step
-  int64_t micro_batch = 0;  // rows a forward pass; 0: as many as batch
+  int64_t micro_batch = 0;  // rows a forward pass; 0: as many as batch; kAuto: as many as fit
   RecomputeConfig recompute;
   ComputeDtype dtype = ComputeDtype::automatic;
   NumericsLevel numerics = NumericsLevel::fast;
@@ -258,7 +261,9 @@ void visit_fields(Config& c, Visitor&& visit) {
   visit("optimizer", c.optimizer, "the optimizer and its schedule");
   visit("steps", c.steps, "optimizer steps");
   visit("batch", c.batch, "rows an optimizer step");
-  visit("micro_batch", c.micro_batch, "rows a forward pass; 0: as many as batch");
+  visit("micro_batch", c.micro_batch,
+        "rows a forward pass; 0: as many as batch; auto: as many as fit into 90 % of the memory, found when the run "
+        "begins");
   visit("recompute", c.recompute, "activations that backward computes again: less memory for more time, the same bits");
   visit("dtype", c.dtype,
         "compute dtype of matrices and activations; auto: bf16 on a GPU, f32 on the CPU; tf32: f32 whose factors a GPU "
@@ -296,7 +301,7 @@ extern template std::vector<FieldInfo> config_fields(const TrainConfig&);
 const std::string& first_data_path(const DataConfig& data);
 
 // Derives the model, the row length and the micro-batch, and checks the whole: Error{kInvalidArgument} that names the
-// setting. Idempotent.
+// setting. Idempotent. A micro_batch of auto stays: settle_micro_batch of loam/train/trainer.h.
 TrainConfig derive(TrainConfig config);
 
 // What a derived configuration allows and probably nobody wants, one line each.

@@ -191,6 +191,13 @@ struct Arena::State {
     stats.total_peak = std::max(stats.total_peak, stats.total);
   }
 
+  std::string free_on_device() const {
+    if (device.kind == DeviceKind::cpu || options.sparse) return "";
+    const DeviceProperties found = device_properties(device);
+    return fmt::format(", free {} of {} on {} ({})", megabytes(found.free), megabytes(found.memory),
+                       device_name(device), found.name);
+  }
+
   [[noreturn]] void fail_out_of_memory(int64_t bytes, MemoryKind kind) {
     stats.refused = stats.total + std::min(bytes, std::numeric_limits<int64_t>::max() / 2);
     std::string use;
@@ -200,9 +207,9 @@ struct Arena::State {
         use += fmt::format("{}{} {}", use.empty() ? "" : ", ", memory_kind_name(MemoryKind(k)), megabytes(held));
       }
     }
-    fail(ErrorCode::kOutOfMemory, "arena: out of memory: asked for {} of {}; in use: {}; reserved: {}; limit: {}",
-         megabytes(bytes), memory_kind_name(kind), use.empty() ? "nothing" : use, megabytes(stats.reserved),
-         options.limit_bytes > 0 ? megabytes(options.limit_bytes) : "none");
+    fail(ErrorCode::kOutOfMemory, "arena: out of memory: asked for {} of {}{}; in use: {}; reserved: {}; limit: {}",
+         megabytes(bytes), memory_kind_name(kind), free_on_device(), use.empty() ? "nothing" : use,
+         megabytes(stats.reserved), options.limit_bytes > 0 ? megabytes(options.limit_bytes) : "none");
   }
 };
 

@@ -5,6 +5,8 @@
 #include <string>
 
 #include "loam/base/cgroup.h"
+#include "loam/base/progress.h"
+#include "loam/tensor/device_memory.h"
 
 namespace loam {
 namespace {
@@ -48,6 +50,25 @@ std::optional<int64_t> available_memory(const Path& root) {
   }
   if (available) *available = std::max<int64_t>(*available, 0);
   return available;
+}
+
+std::optional<int64_t> available_memory(const ExecContext& ctx) {
+  const ArenaStats held = ctx.arena->stats();
+  if (ctx.device.kind == DeviceKind::cpu) {
+    // Of what the arena has reserved but does not use some may never have been touched.
+    const std::optional<int64_t> available = available_memory();
+    return available ? std::optional(*available + held.total) : std::nullopt;
+  }
+  if (ctx.arena->sparse()) return std::nullopt;
+  return device_properties(ctx.device).free + held.reserved;
+}
+
+std::string memory_owner(const ExecContext& ctx) {
+  if (ctx.device.kind == DeviceKind::cpu) return "the machine";
+  if (ctx.arena->sparse()) return device_name(ctx.device);
+  const DeviceProperties found = device_properties(ctx.device);
+  return fmt::format("{} ({}, {})", device_name(ctx.device), found.name,
+                     format_bytes(static_cast<double>(found.memory)));
 }
 
 }  // namespace loam

@@ -52,7 +52,7 @@ double recomputed_flops_per_token(const TrainConfig& config) {
 
 }  // namespace
 
-RunPlan Trainer::plan(const TrainConfig& config, int64_t train_tokens) {
+RunPlan Trainer::plan(const ExecContext& ctx, const TrainConfig& config, int64_t train_tokens) {
   RunPlan plan;
   plan.parameters = parameter_count(config.model);
   plan.non_embedding_parameters = non_embedding_parameter_count(config.model);
@@ -62,7 +62,7 @@ RunPlan Trainer::plan(const TrainConfig& config, int64_t train_tokens) {
       training_flops_per_token(config.model, config.data.length) * static_cast<double>(plan.tokens_per_step);
   plan.recomputed_flops_per_step = recomputed_flops_per_token(config) * static_cast<double>(plan.tokens_per_step);
   if (train_tokens > 0) plan.epochs = static_cast<double>(plan.tokens) / static_cast<double>(train_tokens);
-  plan.available_bytes = available_memory();
+  plan.available_bytes = available_memory(ctx);
   return plan;
 }
 

@@ -12,7 +12,7 @@ constexpr double kNoMachine = 0x1p60;          // bytes: sizes beyond it are not
 constexpr int64_t kTokens = int64_t{1} << 20;  // of a micro-batch that is run as it is
 
 // Those with workspace to speak of are the real ones: in a sparse arena they do nothing else but take it.
-KernelTable idle_kernels(const KernelTable& real) {
+KernelTable idle_kernels(const KernelTable& real, DeviceKind device) {
   KernelTable table;
 #define LOAM_KERNEL(name, Args) table.name.function = [](const ExecContext&, const Args&) {};
 #include "loam/kernels/kernels.def"
@@ -25,6 +25,11 @@ KernelTable idle_kernels(const KernelTable& real) {
   table.attention_fwd = real.attention_fwd;
   table.attention_bwd = real.attention_bwd;
   table.orthogonalize = real.orthogonalize;
+  if (device == DeviceKind::cpu) return table;
+  table.rms_norm_bwd = real.rms_norm_bwd;
+  table.layer_norm_bwd = real.layer_norm_bwd;
+  table.embedding_bwd = real.embedding_bwd;
+  table.sum_rows = real.sum_rows;
   return table;
 }
 
@@ -44,7 +49,7 @@ ArenaStats stats_of_steps(const ExecContext& context, TrainConfig config, int64_
   Arena::Options options;
   options.sparse = true;
   const auto arena = Arena::create(context.device, options);
-  const KernelTable idle = idle_kernels(*context.kernels);
+  const KernelTable idle = idle_kernels(*context.kernels, context.device.kind);
   ExecContext ctx = context;
   ctx.arena = arena.get();
   ctx.kernels = &idle;
@@ -62,7 +67,23 @@ ArenaStats stats_of_steps(const ExecContext& context, TrainConfig config, int64_
   return arena->stats();
 }
 
-int64_t limited(double bytes) { return static_cast<int64_t>(std::min(bytes, kNoMachine)); }
+PredictedMemory of(const ArenaStats& stats) {
+  const auto at_end = [&](MemoryKind kind) { return stats.bytes[static_cast<size_t>(kind)]; };
+  PredictedMemory memory;
+  memory.weights = at_end(MemoryKind::weights);
+  memory.gradients = at_end(MemoryKind::gradients);
+  memory.moments = at_end(MemoryKind::moments);
+  const int64_t beyond = stats.total_peak - memory.total();
+  memory.workspace = std::min(beyond, stats.peak[static_cast<size_t>(MemoryKind::workspace)]);
+  memory.activations = beyond - memory.workspace;
+  return memory;
+}
+
+// `from` and so many times the difference that a row made.
+int64_t with_rows(int64_t from, int64_t fewer, int64_t rows) {
+  const double bytes = static_cast<double>(from) + static_cast<double>(from - fewer) * static_cast<double>(rows);
+  return static_cast<int64_t>(std::min(bytes, kNoMachine));
+}
 
 }  // namespace
 
@@ -70,23 +91,19 @@ PredictedMemory predict_memory(const ExecContext& ctx, const TrainConfig& config
   // What a step takes grows by the same amount with each row once there are a few.
   const int64_t rows = std::min(config.micro_batch, std::max<int64_t>(2, kTokens / config.data.length));
   try {
-    const ArenaStats stats = stats_of_steps(ctx, config, rows);
-    PredictedMemory memory;
-    memory.weights = stats.bytes[static_cast<size_t>(MemoryKind::weights)];
-    memory.gradients = stats.bytes[static_cast<size_t>(MemoryKind::gradients)];
-    memory.moments = stats.bytes[static_cast<size_t>(MemoryKind::moments)];
-    const int64_t kept = memory.weights + memory.gradients + memory.moments;
-    auto activations = static_cast<double>(stats.total_peak - kept);
+    PredictedMemory memory = of(stats_of_steps(ctx, config, rows));
     if (rows < config.micro_batch) {
-      const auto fewer = static_cast<double>(stats_of_steps(ctx, config, rows - 1).total_peak - kept);
-      activations += (activations - fewer) * static_cast<double>(config.micro_batch - rows);
+      const PredictedMemory fewer = of(stats_of_steps(ctx, config, rows - 1));
+      memory.activations = with_rows(memory.activations, fewer.activations, config.micro_batch - rows);
+      memory.workspace = with_rows(memory.workspace, fewer.workspace, config.micro_batch - rows);
     }
-    memory.activations = limited(activations);
+    memory.activations += StepMemory::bytes_of_row(config) * (config.batch - config.micro_batch);
     return memory;
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kOutOfMemory) throw;
     const double parameters = static_cast<double>(parameter_count(config.model));
-    return {limited(4 * parameters), limited(4 * parameters), limited(8 * parameters), limited(kNoMachine)};
+    const auto limited = [](double bytes) { return static_cast<int64_t>(std::min(bytes, kNoMachine)); };
+    return {limited(4 * parameters), limited(4 * parameters), limited(8 * parameters), limited(kNoMachine), 0};
   }
 }
 

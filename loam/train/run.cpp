@@ -70,7 +70,7 @@ class Run {
         data_(data),
         earlier_(earlier),
         first_step_(trainer.steps_done()),
-        plan_(Trainer::plan(config_, 0)),
+        plan_(Trainer::plan(ctx, config_, 0)),
         peak_rate_(measure_matmul_rate(ctx, config_.dtype)),
         store_(options.out / "checkpoints"),
         metrics_(options.out, first_step_, earlier.records),
@@ -83,7 +83,7 @@ class Run {
   RunSummary operator()() {
     const InterruptNotice notice(
         "interrupted: stopping after this step, with a checkpoint; a second signal stops at once");
-    warn_of_memory();
+    say_memory();
     write_start();
     write_rewinds();
     update_best();
@@ -95,6 +95,7 @@ class Run {
     }
     const int64_t steps = trainer_.steps_done() - first_step_;
     if (in_doubt_ || (steps > 0 && skipped_in_all_ == steps)) stop_after_nothing(trainer_.steps_done());
+    if (steps > 0) log_info("{}", memory_at_peak(ctx_));
     if (skipped_in_all_ > 0) log_warn("{} of {} steps changed nothing", skipped_in_all_, steps);
     summary_.interrupted = trainer_.steps_done() < config_.steps || cut_short_;
     const auto is_saved_here = [this] { return lies_in(saved_, options_.out / "checkpoints"); };
@@ -129,11 +130,11 @@ class Run {
     return json;
   }
 
-  void warn_of_memory() const {
+  void say_memory() const {
     try {
       RunPlan plan = plan_;
       plan.memory = predict_memory(ctx_, config_);
-      if (plan.fits()) return;
+      if (plan.fits()) return log_info("a step takes {}", plan.memory.str());
       log_warn("a step takes {}, {} are available; {}", format_bytes(static_cast<double>(plan.memory.total())),
                format_bytes(static_cast<double>(*plan.available_bytes)),
                memory_advice(ctx_, config_, plan.available_bytes));
@@ -636,13 +637,14 @@ RunSummary train(const ExecContext& ctx, const RunStart& checked, const RunOptio
 
 RunSummary run_training(const ExecContext& ctx, const TrainConfig& config, const RunOptions& options) {
   const RunLock lock(options.out);
-  const RunStart checked = check_run(config_for_device(config, ctx.device), options);
+  RunStart checked = check_run(config_for_device(config, ctx.device), options);
+  checked.config = settle_micro_batch(ctx, checked.config, checked.checkpoint);
   try {
     return train(ctx, checked, options);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kOutOfMemory) throw;
-    const int64_t most = std::min(ctx.arena->stats().refused - 1, available_memory().value_or(INT64_MAX));
-    fail(ErrorCode::kOutOfMemory, "{}. {}. {}", error.what(), memory_at_peak(ctx.arena->stats(), available_memory()),
+    const int64_t most = std::min(ctx.arena->stats().refused - 1, available_memory(ctx).value_or(INT64_MAX));
+    fail(ErrorCode::kOutOfMemory, "{}. {}. {}", error.what(), memory_at_peak(ctx),
          memory_advice(ctx, checked.config, most));
   }
 }

@@ -85,6 +85,7 @@ DType storage_dtype(ComputeDtype dtype) { return dtype == ComputeDtype::bf16 ? D
 
 Trainer::State::State(const ExecContext& context, TrainConfig c, TrainingData sets)
     : ctx(context), config(config_for_device(std::move(c), ctx.device)), data(std::move(sets)), spikes(config.spikes) {
+  LOAM_CHECK(config.micro_batch > 0, "micro_batch is not settled: the trainer needs a number");
   if (!data.train.empty()) {
     check_run_data(config, data);
     sources.emplace(data);

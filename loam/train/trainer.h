@@ -64,21 +64,30 @@ TrainConfig config_for_data(TrainConfig config, const TokenSetInfo& data);
 TrainConfig config_for_device(TrainConfig config, Device device);
 DType storage_dtype(ComputeDtype dtype);  // of matrices and activations
 
-// Bytes at the peak of a step: the parts that stay, and the most that is there beyond them.
+// Bytes at the peak of a step: the parts that stay (gradients: those of the parameters), what kernels work in, and all
+// that is there beyond these.
 struct PredictedMemory {
-  int64_t weights = 0, gradients = 0, moments = 0, activations = 0;
-  int64_t total() const { return weights + gradients + moments + activations; }
+  int64_t weights = 0, gradients = 0, moments = 0, activations = 0, workspace = 0;
+  int64_t total() const { return weights + gradients + moments + activations + workspace; }
+  // "1.0 MB weights + ... = 9.0 MB"; those that are 0 are left out.
+  std::string str() const;
 };
 // Runs the ops of a step on this device with kernels that do nothing, and without the memory. Takes milliseconds. Sizes
 // that no machine has are 2^60.
 PredictedMemory predict_memory(const ExecContext& ctx, const TrainConfig& config);
 
-// "At the peak: weights 1.0 MB, ...; the machine has 2.0 GB left".
-std::string memory_at_peak(const ArenaStats& stats, std::optional<int64_t> available);
+// "At the peak: weights 1.0 MB, ...; the machine has 2.0 GB left", of the context's arena.
+std::string memory_at_peak(const ExecContext& ctx);
 
-// What to do about too little memory: a smaller micro_batch, then shorter rows, the first of each that fits into
-// `available`, and what they take.
+// What to do about too little memory: two changes that fit into `available`, from the mildest on, and what they take. A
+// smaller micro_batch, activations that are computed again, shorter rows; all of them together if none fits alone.
 std::string memory_advice(const ExecContext& ctx, const TrainConfig& config, std::optional<int64_t> available);
+
+// The configuration with a number for a micro_batch of auto: that of the checkpoint that the run goes on from, else the
+// largest divisor of the batch whose step fits into 90 % of available_memory(ctx), which it says. Error{kOutOfMemory}
+// with advice if not even one row fits.
+TrainConfig settle_micro_batch(const ExecContext& ctx, TrainConfig config,
+                               const std::optional<VerifiedCheckpoint>& checkpoint);
 
 // What a run will need, known before it starts.
 struct RunPlan {
@@ -87,7 +96,7 @@ struct RunPlan {
   int64_t tokens_per_step = 0, tokens = 0;
   double flops_per_step = 0, epochs = 0;   // of the model: what mfu counts
   double recomputed_flops_per_step = 0;    // that recompute adds to them
-  std::optional<int64_t> available_bytes;  // loam/train/memory.h
+  std::optional<int64_t> available_bytes;  // on its device: loam/train/memory.h
   // False only if it is known not to.
   bool fits() const { return !available_bytes || memory.total() <= *available_bytes; }
 };
@@ -130,7 +139,7 @@ class Trainer {
   static Mixture check_checkpoint(const VerifiedCheckpoint& checkpoint, const TrainConfig& config,
                                   const TrainingData& data, bool allow_changed_config, bool branches = false);
 
-  static RunPlan plan(const TrainConfig& config, int64_t train_tokens);
+  static RunPlan plan(const ExecContext& ctx, const TrainConfig& config, int64_t train_tokens);
 
   // One optimizer step: the rows of `batch` samples from global sample b * batch on, in micro-batches, where b is
   // steps_done and the batches left out before it. The loss of each target weighs the same, whatever the cut. `stop` is

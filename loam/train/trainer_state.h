@@ -20,6 +20,9 @@ struct StepMemory {
   Tensor sums;                                   // two f64: squares of the gradients, and of the losses
 
   StepMemory(const ExecContext& ctx, const TrainConfig& config);
+  static int64_t bytes_of_row(const TrainConfig& config) {
+    return config.data.length * (4 + config.data.mask_documents) * 4;
+  }
   double* sum(int which) const { return static_cast<double*>(sums.view().data) + which; }
 };
 

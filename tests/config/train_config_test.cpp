@@ -22,6 +22,20 @@ TEST(TrainConfig, DerivesLengthAndMicroBatch) {
   EXPECT_EQ(config_to_json(derive(c)), config_to_json(c));
 }
 
+TEST(TrainConfig, AutoIsANumberToBeFound) {
+  TrainConfig c;
+  config_set(c, "micro_batch=auto");
+  EXPECT_EQ(derive(c).micro_batch, kAuto);
+  config_set(c, "micro_batch=8");
+  EXPECT_EQ(derive(c).micro_batch, 8);
+  for (const char* wrong : {"micro_batch=most", "micro_batch=true", "micro_batch=[1]", "micro_batch=1.5"}) {
+    const std::string said = error_of(ErrorCode::kInvalidArgument, [&] { config_set(c, wrong); });
+    EXPECT_NE(said.find("micro_batch: expected an integer"), said.npos) << said;
+  }
+  config_set(c, "batch=auto");
+  EXPECT_EQ(error_of(ErrorCode::kInvalidArgument, [&] { derive(c); }), "batch is -1; it must be at least 1");
+}
+
 constexpr const char* kTwoSources = R"(data.sources=[{"name":"a","path":"x"},{"name":"b","path":"y","weight":0}])";
 
 TEST(TrainConfig, SourcesAndStages) {
@@ -217,7 +231,7 @@ TEST(TrainConfig, EveryNumberRefusesWhatItCannotBe) {
       EXPECT_TRUE(said.starts_with(field.name + " is ")) << said;
       EXPECT_LT(said.size(), 100u) << said;
     };
-    refuses(-1);
+    refuses(field.name == "micro_batch" ? kAuto - 1 : -1);
     if (field.type == "integer" && field.name != "seed") refuses(0x1p62);
     if (field.type == "number") {
       refuses(std::numeric_limits<double>::quiet_NaN());

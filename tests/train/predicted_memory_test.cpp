@@ -1,18 +1,21 @@
 #include <gtest/gtest.h>
 
+#include "loam/kernels/counting_context.h"
 #include "loam/train/trainer.h"
+#include "tests/harness/cuda_mirror.h"
 #include "tests/harness/sanitizers.h"
 #include "tests/train/training_data.h"
 
 namespace loam {
 namespace {
 
-// The arena's peak over two real steps, the state that stays included.
+Device device_under_test() { return testing::on_cuda() ? Device{DeviceKind::cuda, 0} : Device{}; }
+
+// The arena's peak over three real steps (a GPU replays the third), the state that stays included.
 int64_t measured_peak(const TrainConfig& config, const Path& data) {
-  const ExecResources resources = make_exec_resources(Device{}, 2);
+  const ExecResources resources = make_exec_resources(device_under_test(), 2);
   Trainer trainer(resources.context, config, std::make_shared<TokenSet>(data), nullptr);
-  trainer.step();
-  trainer.step();
+  for (int step = 0; step < 3; ++step) trainer.step();
   return resources.arena->stats().total_peak;
 }
 
@@ -44,7 +47,7 @@ TEST_P(PredictedMemoryTest, IsWithinFivePercentOfTheMeasuredPeak) {
   TrainConfig config = base_config();
   for (const std::string& setting : GetParam().settings) config_set(config, setting);
   config = derive(config);
-  const ExecResources resources = make_exec_resources(Device{}, 2);
+  const ExecResources resources = make_exec_resources(device_under_test(), 2);
   const PredictedMemory predicted = predict_memory(resources.context, config);
   const auto measured = static_cast<double>(measured_peak(config, directory / "data"));
   EXPECT_NEAR(static_cast<double>(predicted.total()), measured, 0.05 * measured);
@@ -60,6 +63,10 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"biases", {"model.attention_bias=true", "model.attention_out_bias=true", "model.mlp_bias=true"}},
         Case{"untied", {"model.tied_embeddings=false"}}, Case{"large_vocabulary", {"model.vocab_size=16384"}},
         Case{"large_vocabulary_bf16", {"model.vocab_size=16384", "dtype=bf16"}}, Case{"one_row", {"micro_batch=1"}},
+        Case{"small_part_of_a_large_batch", {"batch=64", "micro_batch=1", "model.layers=1"}},
+        Case{"odd_sizes",
+             {"model.dim=104", "model.heads=1", "model.kv_heads=1", "model.ffn_dim=187", "data.length=57", "batch=6",
+              "micro_batch=3"}},
         Case{"whole_batch", {"micro_batch=8"}}, Case{"many_rows", {"batch=32", "micro_batch=32"}},
         Case{"no_documents", {"data.mask_documents=false"}},
         Case{"wide", {"model.layers=1", "model.dim=512", "model.heads=8"}},
@@ -100,6 +107,31 @@ TEST(PredictedMemory, ManyRowsAreCountedWithoutBeingRun) {
   EXPECT_NEAR((four - one) / (3 * one), 1, 0.01);
 }
 
+// A plan for a GPU that is not there: what is counted is that of the CPU, but for the logits and what kernels work in.
+TEST(PredictedMemory, CountsForAGpuThatIsNotThere) {
+  const ExecResources cpu = make_counting_resources(Device{}, 2);
+  ExecResources gpu;
+  try {
+    gpu = make_counting_resources({DeviceKind::cuda, 0});
+  } catch (const Error& error) {
+    GTEST_SKIP() << error.what();
+  }
+  for (const char* setting : {"dtype=f32", "dtype=bf16", "recompute.groups=[2,1]", "optimizer.kind=muon",
+                              "model.norm=layer", "detail_every=1"}) {
+    SCOPED_TRACE(setting);
+    TrainConfig config = base_config();
+    config.batch = config.micro_batch = 64;
+    config_set(config, setting);
+    config = derive(config);
+    const PredictedMemory here = predict_memory(cpu.context, config), there = predict_memory(gpu.context, config);
+    EXPECT_EQ(there.weights, here.weights);
+    EXPECT_EQ(there.gradients, here.gradients);
+    EXPECT_EQ(there.moments, here.moments);
+    EXPECT_NEAR(static_cast<double>(there.activations) / static_cast<double>(here.activations), 1, 0.05);
+    EXPECT_GE(there.workspace, int64_t{32} << 20);
+  }
+}
+
 TEST(PredictedMemory, SizesThatNoMachineHasDoNotOverflow) {
   TrainConfig config;
   config.model.vocab_size = config.model.context_length = 1 << 24;
@@ -108,7 +140,7 @@ TEST(PredictedMemory, SizesThatNoMachineHasDoNotOverflow) {
   config.steps = 1;
   config.batch = 1 << 24;
   const ExecResources resources = make_exec_resources(Device{}, 1);
-  RunPlan plan = Trainer::plan(derive(config), 1);
+  RunPlan plan = Trainer::plan(resources.context, derive(config), 1);
   plan.memory = predict_memory(resources.context, derive(config));
   // The residual stream alone: rows x length x width x layers x 4 bytes, far beyond 2^60.
   EXPECT_GE(plan.memory.activations, int64_t{1} << 60);

@@ -131,9 +131,9 @@ TEST_F(RecomputeRunTest, ThePlanKnowsWhatIsComputedAgain) {
     Trainer trainer(ctx, c, set(), nullptr);
     counted_flops = 0;
     trainer.step();
-    const RunPlan plan = Trainer::plan(c, 0);
+    const RunPlan plan = Trainer::plan(ctx, c, 0);
     EXPECT_NEAR(plan.flops_per_step + plan.recomputed_flops_per_step, counted_flops, 1e-9 * counted_flops) << setting;
-    EXPECT_EQ(plan.flops_per_step, Trainer::plan(config({"data.mask_documents=false"}), 0).flops_per_step);
+    EXPECT_EQ(plan.flops_per_step, Trainer::plan(ctx, config({"data.mask_documents=false"}), 0).flops_per_step);
   }
 }
 

@@ -170,7 +170,7 @@ TEST_F(TrustTest, OutOfMemorySaysWhatToDo) {
       EXPECT_EQ(error.code(), ErrorCode::kOutOfMemory);
       said = error.what();
     }
-    for (const char* part : {"asked for ", "At the peak: weights ", "the machine has ", "data.length="})
+    for (const char* part : {"asked for ", "At the peak: weights ", "the machine has ", "recompute.groups="})
       EXPECT_NE(said.find(part), std::string::npos) << said;
     const size_t at = said.find("micro_batch=");
     ASSERT_NE(at, said.npos) << said;

@@ -193,13 +193,16 @@ void sum_rows_of(const ExecContext& ctx, const T* in, const Rows& rows, float* o
   const dim3 grid(static_cast<unsigned>(ceil_div(rows.cols, kSumThreads)), static_cast<unsigned>(parts));
   const cudaStream_t stream = stream_of(ctx.stream);
   if (parts == 1) {
+    if (ctx.arena->sparse()) return;
     sum_rows_kernel<<<grid, kSumThreads, 0, stream>>>(in, rows.rows, rows.cols, rows.stride, each, out, accumulate);
     return launched("sum_rows");
   }
   const Tensor partial = ctx.empty({parts, rows.cols}, DType::f32, MemoryKind::workspace);
   float* sums = partial.data<float>();
-  sum_rows_kernel<<<grid, kSumThreads, 0, stream>>>(in, rows.rows, rows.cols, rows.stride, each, sums, false);
-  launched("sum_rows");
+  if (!ctx.arena->sparse()) {
+    sum_rows_kernel<<<grid, kSumThreads, 0, stream>>>(in, rows.rows, rows.cols, rows.stride, each, sums, false);
+    launched("sum_rows");
+  }
   sum_rows_of(ctx, static_cast<const float*>(sums), Rows{parts, rows.cols, rows.cols}, out, accumulate);
 }
 

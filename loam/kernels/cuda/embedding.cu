@@ -132,9 +132,10 @@ void embedding_bwd(const ExecContext& ctx, const EmbeddingBwdArgs& a) {
   LOAM_CHECK(gradient.rows < (int64_t{1} << 30), "embedding: {} tokens at once", gradient.rows);
   const cudaStream_t stream = stream_of(ctx.stream);
   const int bits = std::max(1, static_cast<int>(std::bit_width(static_cast<uint64_t>(table.rows))));  // of an id
-  size_t sort_bytes = 0;
+  size_t sort_bytes = 8 * static_cast<size_t>(n);  // what counts; how much beyond it is the GPU's to say
   int32_t* none = nullptr;
-  LOAM_CUDA(cub::DeviceRadixSort::SortPairs(nullptr, sort_bytes, none, none, none, none, n, 0, bits, stream));
+  if (ctx.handles)
+    LOAM_CUDA(cub::DeviceRadixSort::SortPairs(nullptr, sort_bytes, none, none, none, none, n, 0, bits, stream));
   const int64_t windows = ceil_div(n, kPiece);
   const Tensor sorted = ctx.empty({3, n}, DType::i32, MemoryKind::workspace);  // tokens; ids and tokens by id
   const Tensor scratch = ctx.empty({static_cast<int64_t>(sort_bytes)}, DType::u8, MemoryKind::workspace);

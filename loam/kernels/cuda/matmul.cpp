@@ -29,7 +29,7 @@ cublasComputeType_t compute_type(bool tf32) { return tf32 ? CUBLAS_COMPUTE_32F_F
 
 // Sums of parts of K are added in f32 by a step of their own: always in one order, and c is rounded once.
 constexpr uint32_t kReductions = CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
-constexpr uint64_t kMostWorkspace = uint64_t{32} << 20;
+constexpr int64_t kMostWorkspace = int64_t{32} << 20;
 
 // What cuBLASLt is asked to do: an algorithm and a description of the operands, without their places.
 struct Plan {
@@ -106,7 +106,7 @@ std::optional<Plan> make_plan(cublasLtHandle_t handle, const MatmulArgs& args, b
 
   cublasLtMatmulPreferenceOpaque_t preference{};
   check_lt(cublas_lt().init_preference(&preference, sizeof preference), "a choice");
-  set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kMostWorkspace);
+  set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(kMostWorkspace));
   set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, kReductions);
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_of(args.b.data));
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_of(args.a.data));
@@ -159,6 +159,10 @@ bool adds_bias_well(const MatmulArgs& args) {
 // False, and nothing was done, if cuBLASLt has no algorithm.
 bool lt_matmul(const ExecContext& ctx, const MatmulArgs& args) {
   if (args.bias && !adds_bias_well(args)) return false;
+  if (!ctx.handles) {  // memory is counted where there is no GPU
+    ctx.empty({kMostWorkspace}, DType::u8, MemoryKind::workspace);
+    return true;
+  }
   MatmulCache::State& state = handles_of(ctx).matmul().state();
   std::optional<Plan> plan = find_plan(state, args, ctx.tf32 && args.a.dtype == DType::f32);
   if (!plan) return false;
