@@ -32,30 +32,46 @@ Model make_model(const ExecContext& ctx, const ModelConfig& config, DType comput
   return model;
 }
 
-Model load_model(const ExecContext& ctx, const Path& directory, DType compute_dtype, bool with_gradients) {
-  const ModelFileConfig read = read_model_config(directory);
-  Model model = declared_model(read.config);
-  model.family = read.family->name;
-  model.bos_id = read.bos_id;
-  model.eos_ids = read.eos_ids;
-  const FileTensors file(directory, *read.family);
-  model.tokenizer = file.metadata(kTokenizerKey);
-  const std::vector<Place> places = places_of(*read.family, read.config, *model.weights);
-  // The file vouches for the sizes of the configuration before memory is taken for them.
-  check_places(file, places, read.config, *model.weights);
+namespace {
 
+// A model before memory is taken for it: its file has vouched for the sizes of the configuration.
+struct CheckedDirectory {
+  explicit CheckedDirectory(const Path& directory)
+      : read(read_model_config(directory)),
+        model(declared_model(read.config)),
+        file(directory, *read.family),
+        places(places_of(*read.family, read.config, *model.weights)) {
+    check_places(file, places, read.config, *model.weights);
+  }
+  ModelFileConfig read;
+  Model model;
+  FileTensors file;
+  std::vector<Place> places;
+};
+
+}  // namespace
+
+void check_model(const Path& directory) { CheckedDirectory{directory}; }
+
+Model load_model(const ExecContext& ctx, const Path& directory, DType compute_dtype, bool with_gradients) {
+  CheckedDirectory checked(directory);
+  Model& model = checked.model;
+  model.family = checked.read.family->name;
+  model.bos_id = checked.read.bos_id;
+  model.eos_ids = checked.read.eos_ids;
+  model.tokenizer = checked.file.metadata(kTokenizerKey);
   allocate(ctx, model, compute_dtype, with_gradients);
-  for (const Place& place : places) {
-    const Tensor tensor = file.tensor(place.file_name);
+  for (const Place& place : checked.places) {
+    const Tensor tensor = checked.file.tensor(place.file_name);
     Tensor rows = model.weights->value(place.param).narrow(0, place.begin, place.rows);
     const bool here = rows.device().kind == DeviceKind::cpu;
     const Tensor host = here ? rows : Tensor::empty(*Arena::create({}), rows.shape(), rows.dtype());
-    copy_weights(place.transposed ? tensor.transpose(0, 1) : tensor, host, inverse(file_order(place, read.config)),
-                 ctx.threads);
+    copy_weights(place.transposed ? tensor.transpose(0, 1) : tensor, host,
+                 inverse(file_order(place, checked.read.config)), ctx.threads);
     if (!here) rows.copy_from(host);
   }
   model.weights->mark_changed();
-  return model;
+  return std::move(model);
 }
 
 namespace {
@@ -145,7 +161,9 @@ const Family& family_to_write(const Model& model, const SaveModelOptions& option
   for (const Family* other : families()) {
     if (can_hold(*other, model.config())) fitting += (fitting.empty() ? "" : ", ") + std::string(other->name);
   }
-  fail(ErrorCode::kInvalidArgument, "the model cannot be written as {}{}", name,
+  const auto changes = changes_as(family, model.config());
+  fail(ErrorCode::kInvalidArgument, "the model cannot be written as {}{}{}", name,
+       changes ? " (" + config_detail::joined_names(*changes, "; ") + ")" : "",
        fitting.empty() ? ", nor as any other family" : "; it can as " + fitting);
 }
 

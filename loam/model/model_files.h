@@ -38,6 +38,9 @@ Model make_model(const ExecContext& ctx, const ModelConfig& config, DType comput
 // the configuration ties it.
 Model load_model(const ExecContext& ctx, const Path& directory, DType compute_dtype, bool with_gradients = false);
 
+// The errors of load_model(), without the weights.
+void check_model(const Path& directory);
+
 // The weights' file also records Model::tokenizer, in its metadata under "loam.tokenizer".
 struct SaveModelOptions {
   // Of matrices and embeddings in the file, and what config.json states; norm weights and biases are always f32.

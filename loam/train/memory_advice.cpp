@@ -7,9 +7,11 @@
 namespace loam {
 namespace {
 
+constexpr int64_t kShortestRow = 16;  // tokens; shorter ones teach next to nothing
+
 std::string bytes(int64_t n) { return format_bytes(static_cast<double>(n)); }
 
-// The changes of one setting that take less, from the mildest on; the first that fits, else the last.
+// The changes of one setting that take less, from the mildest on; the first that fits, else the one that takes least.
 struct Change {
   std::string text;
   int64_t bytes = 0;
@@ -19,8 +21,9 @@ std::optional<Change> first_that_fits(const ExecContext& ctx, TrainConfig config
                                       Next next) {
   std::optional<Change> best;
   while (const std::optional<std::string> text = next(config)) {
-    best = {*text, predict_memory(ctx, config).total()};
-    if (!available || best->bytes <= *available) break;
+    const int64_t bytes = predict_memory(ctx, config).total();
+    if (!best || bytes < best->bytes) best = {*text, bytes};
+    if (!available || bytes <= *available) break;
   }
   return best;
 }
@@ -51,21 +54,24 @@ std::string memory_advice(const ExecContext& ctx, const TrainConfig& config, std
   const bool more = !changes[0] || (available && changes[0]->bytes > *available);
   changes.push_back(
       first_that_fits(ctx, more ? smallest : config, available, [](TrainConfig& c) -> std::optional<std::string> {
-        if (c.data.length < 2) return std::nullopt;
+        if (c.data.length / 2 < kShortestRow) return std::nullopt;
         c.data.length /= 2;
         return fmt::format("data.length={}", c.data.length);
       }));
   std::string text;
+  bool any_fits = false;
   for (const auto& change : changes) {
     if (!change) continue;
     const bool fits = available && change->bytes <= *available;
+    any_fits |= fits;
     text += fmt::format("{}{} takes {}{}",
                         text.empty() ? ""
                         : more       ? "; with it, "
                                      : "; or ",
                         change->text, bytes(change->bytes), !available || fits ? "" : ", still too much");
   }
-  return text.empty() ? "a smaller model takes less" : text;
+  if (text.empty()) return "a smaller model is needed";
+  return text + (any_fits || !available ? "" : "; a smaller model is needed");
 }
 
 }  // namespace loam

@@ -70,8 +70,8 @@ PredictedMemory predict_memory(const ExecContext& ctx, const TrainConfig& config
 // "At the peak: weights 1.0 MB, ...; the machine has 2.0 GB left".
 std::string memory_at_peak(const ArenaStats& stats, std::optional<int64_t> available);
 
-// What to do about too little memory: a smaller micro_batch, then shorter rows, the first of each that fits into
-// `available`, and what they take.
+// What to do about too little memory: a smaller micro_batch, then shorter rows of at least 16 tokens, the first of each
+// that fits into `available`, and what they take; a smaller model if none fits.
 std::string memory_advice(const ExecContext& ctx, const TrainConfig& config, std::optional<int64_t> available);
 
 // What a run will need, known before it starts.
