@@ -70,8 +70,7 @@ void check_entry(const OptimizerConfig& config, size_t entry, const std::vector<
   const auto check = [&](const char* key, const std::optional<double>& value, double filled_in, bool has_use) {
     if (!value || (has_use && !all_orthogonal) || (group.kind && *value == filled_in)) return;
     fail(ErrorCode::kInvalidArgument, "{}.{} has no effect: {} has no use for it", name, key,
-         all_orthogonal ? "Muon, which trains all that the entry matches,"
-                        : config_detail::to_json(kind).as_string());
+         all_orthogonal ? "Muon, which trains all that the entry matches," : config_detail::to_json(kind).as_string());
   };
   check("beta1", group.beta1, usual.beta1, has_betas(kind));
   check("beta2", group.beta2, usual.beta2, has_betas(kind));

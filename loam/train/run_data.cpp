@@ -183,8 +183,9 @@ std::vector<std::string> data_warnings(const TrainConfig& config, const Mixture&
   for (int64_t k = 0; k < mixture.size(); ++k) {
     const auto [same, is_new] = sources.emplace(mixture.loader(k).set().fingerprint(), k);
     if (is_new) continue;
-    warnings.push_back(fmt::format("the sources \"{}\" and \"{}\" are the same data, which are read as often as both say",
-                                   mixture.name(same->second), mixture.name(k)));
+    warnings.push_back(
+        fmt::format("the sources \"{}\" and \"{}\" are the same data, which are read as often as both say",
+                    mixture.name(same->second), mixture.name(k)));
   }
   const std::vector<double> epochs = epochs_of(config, mixture);
   for (int64_t k = 0; k < mixture.size(); ++k) {

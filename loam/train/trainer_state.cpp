@@ -154,7 +154,8 @@ void check_data(const std::string& checkpoint, const StoredState& state, const T
   if (other.empty() && (differences.empty() || allow_changed)) return;
   std::string remedy;
   if (other.empty()) remedy = "; --allow-changed-config takes them";
-  if (other == kOnlySource) remedy = "; other data need a name of their own in data.sources, and --allow-changed-config";
+  if (other == kOnlySource)
+    remedy = "; other data need a name of their own in data.sources, and --allow-changed-config";
   if (other.find('.') != other.npos) remedy = "; other data need a new name, and --allow-changed-config";
   // Validation data change no weight, but the loss curve would change its meaning unseen.
   fail(ErrorCode::kInvalidArgument, "{}: the data are not those of the run (fingerprint of {}){}", checkpoint,

@@ -186,7 +186,8 @@ TEST(Fields, SetErrors) {
   };
   EXPECT_EQ(said(R"(optimizer.groups=[{"match":"head","lr":2}])"),
             "unknown setting \"optimizer.groups[0].lr\": did you mean \"optimizer.groups[0].lr_scale\"?");
-  EXPECT_EQ(said("optimizer.momentun=2"), "unknown setting \"optimizer.momentun\": did you mean \"optimizer.momentum\"?");
+  EXPECT_EQ(said("optimizer.momentun=2"),
+            "unknown setting \"optimizer.momentun\": did you mean \"optimizer.momentum\"?");
   EXPECT_EQ(said("optimizer.zzzzz=2"), "unknown setting \"optimizer.zzzzz\"");
   EXPECT_EQ(said("optimiser.lr=2"), "unknown setting \"optimiser.lr\": did you mean \"optimizer.lr\"?");
   EXPECT_EQ(said("model.lr=2"), "unknown setting \"model.lr\": did you mean \"optimizer.lr\"?");
@@ -222,7 +223,8 @@ TEST(Fields, DiffListsWhatChanged) {
 }
 
 TEST(Fields, DiffSaysNothingInWords) {
-  const Json before = Json::parse(R"({"a":null,"b":null,"c":[],"d":""})"), after = Json::parse(R"({"a":1,"c":[1],"d":"x"})");
+  const Json before = Json::parse(R"({"a":null,"b":null,"c":[],"d":""})"),
+             after = Json::parse(R"({"a":1,"c":[1],"d":"x"})");
   EXPECT_EQ(config_diff(before, after),
             (std::vector<std::string>{"a: not set -> 1", "c: none -> [1]", "d: \"\" -> \"x\""}));
   EXPECT_EQ(config_diff(after, before),
@@ -232,9 +234,8 @@ TEST(Fields, DiffSaysNothingInWords) {
 TEST(Fields, DiffLooksIntoListsOfStructs) {
   const Json before = Json::parse(R"({"p":[{"a":1,"b":2},{"a":3,"b":4}],"e":[]})");
   const Json after = Json::parse(R"({"p":[{"a":1,"b":5}],"e":[{"a":1}]})");
-  EXPECT_EQ(config_diff(before, after),
-            (std::vector<std::string>{"p[0].b: 2 -> 5", "p[1].a: 3 -> not set", "p[1].b: 4 -> not set",
-                                      "e[0].a: not set -> 1"}));
+  EXPECT_EQ(config_diff(before, after), (std::vector<std::string>{"p[0].b: 2 -> 5", "p[1].a: 3 -> not set",
+                                                                  "p[1].b: 4 -> not set", "e[0].a: not set -> 1"}));
   EXPECT_EQ(config_diff(after, before), (std::vector<std::string>{"p[0].b: 5 -> 2", "e[0].a: 1 -> not set",
                                                                   "p[1].a: not set -> 3", "p[1].b: not set -> 4"}));
   EXPECT_TRUE(config_diff(before, before).empty());

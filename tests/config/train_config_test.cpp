@@ -383,16 +383,17 @@ TEST(TrainConfig, NamesOfDataAreOneLineOfText) {
     EXPECT_NO_THROW(derived(name)) << name;
   }
   EXPECT_NO_THROW(derived(std::string(100, 'a')));
-  for (const std::string& name : {std::string(), std::string("../../x"), std::string("a/b"), std::string("a\\b"),
-                                  std::string("a\nb"), std::string("a\0b", 3), std::string("a\x7F"), std::string("\xFF"),
-                                  std::string("\xC2\x85"), std::string("."), std::string(".."), std::string(" a"),
-                                  std::string(101, 'a')}) {
+  for (const std::string& name :
+       {std::string(), std::string("../../x"), std::string("a/b"), std::string("a\\b"), std::string("a\nb"),
+        std::string("a\0b", 3), std::string("a\x7F"), std::string("\xFF"), std::string("\xC2\x85"), std::string("."),
+        std::string(".."), std::string(" a"), std::string(101, 'a')}) {
     EXPECT_LOAM_ERROR(derived(name), ErrorCode::kInvalidArgument, "data.sources[1].name is \"");
   }
   TrainConfig c;
   c.data.validation = {{"a\x1B[31m\nb", "y"}};
-  EXPECT_LOAM_ERROR(derive(c), ErrorCode::kInvalidArgument,
-                    "data.validation[0].name is \"a\\x1b[31m\\x0ab\"; it must be 1 to 100 bytes of text without slashes");
+  EXPECT_LOAM_ERROR(
+      derive(c), ErrorCode::kInvalidArgument,
+      "data.validation[0].name is \"a\\x1b[31m\\x0ab\"; it must be 1 to 100 bytes of text without slashes");
 }
 
 TEST(TrainConfig, SourcesAreNotMoreThanAMixtureCanServe) {

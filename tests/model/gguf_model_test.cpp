@@ -188,7 +188,8 @@ TEST(GgufModel, RefusesWhatLlamaCppWouldComputeOtherwise) {
   ModelConfig ntk = llama.config;
   check_gguf(gguf_form(*llama.family, llama.config), ntk);
   ntk.rope_scaling.kind = RopeScalingKind::ntk;
-  EXPECT_LOAM_ERROR(check_gguf(gguf_form(*llama.family, llama.config), ntk), ErrorCode::kInvalidArgument, "scaled by ntk");
+  EXPECT_LOAM_ERROR(check_gguf(gguf_form(*llama.family, llama.config), ntk), ErrorCode::kInvalidArgument,
+                    "scaled by ntk");
 }
 
 // Models in loam's own form: what none of llama.cpp's families has is named.

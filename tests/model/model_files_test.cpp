@@ -352,9 +352,10 @@ TEST_F(ModelFiles, HostileConfigurations) {
     EXPECT_EQ(exec_.arena->stats().total_peak, arena_before);
   }
   const TempDir odd;
-  for (const auto& [type, said] : {std::pair{R"("model_type":["llama"])", R"("model_type": expected a text, found ["llama"])"},
-                                   {R"("model_type":null)", R"("model_type": expected a text, found null)"},
-                                   {R"("type":"llama")", R"("model_type" is missing)"}}) {
+  for (const auto& [type, said] :
+       {std::pair{R"("model_type":["llama"])", R"("model_type": expected a text, found ["llama"])"},
+        {R"("model_type":null)", R"("model_type": expected a text, found null)"},
+        {R"("type":"llama")", R"("model_type" is missing)"}}) {
     write_file_atomic(odd / "config.json", fmt::format("{{{}}}", type));
     EXPECT_LOAM_ERROR(read_model_config(odd.path()), ErrorCode::kBadFormat, said);
   }
@@ -383,7 +384,7 @@ TEST_F(ModelFiles, WeightsMayComeFromElsewhere) {
     EXPECT_EQ(floats(read.weights->value(i)), floats(masters[static_cast<size_t>(i)]));
   options.family = "gpt2";
   EXPECT_LOAM_ERROR(save_model(exec_.context, model, out.path(), options), ErrorCode::kInvalidArgument,
-                    "cannot be written as gpt2 (norm: \"rms\" -> \"layer\"");
+                    "cannot be written as gpt2 (kv_heads: 1 -> 3; norm: \"rms\" -> \"layer\"");
 }
 
 // What transformers does with max_shard_size: files that hold no more, and an index of them.

@@ -271,7 +271,8 @@ TEST_F(GroupsTest, ASettingThatNoParameterUsesIsAnError) {
   for (const char* kind : {"adamw", "muon", "lion"}) {
     for (const char* match : {"vector", "head", "embedding", "norm.*", "layers.*.attention_norm.*"}) {
       refused(kind, fmt::format(R"({{"match":"{}","kind":"muon"}})", match),
-              fmt::format("[0].kind muon has no effect: Muon trains matrices of the layers and \"{}\" matches none", match));
+              fmt::format("[0].kind muon has no effect: Muon trains matrices of the layers and \"{}\" matches none",
+                          match));
     }
     EXPECT_NO_THROW(check(kind, R"({"match":"layers.1.*","kind":"muon"})"));
     EXPECT_NO_THROW(check(kind, R"({"match":"matrix","kind":"muon","lr_scale":2,"weight_decay":0})"));

@@ -273,8 +273,8 @@ class MixtureSpikeTest : public SpikeRunTest {
       config.data.sources.push_back({name, (directory / name).string(), weight});
     }
   }
-  // What a run ends with that reads, without any of this, what is left: the rows of a up to step 77, then by turns those
-  // of a and b from these on.
+  // What a run ends with that reads, without any of this, what is left: the rows of a up to step 77, then by turns
+  // those of a and b from these on.
   std::string plain(int64_t from_a, int64_t from_b) {
     std::vector<std::vector<int32_t>> rows;
     for (int64_t i = 0; i < kBack * kBatch; ++i) rows.push_back(row_of('a', i));
@@ -329,7 +329,8 @@ class MixtureSpikeTest : public SpikeRunTest {
   }
 };
 
-// A step of stage 2 takes two rows of each source: batch 79 is rows 316 and 317 of a and 0 and 1 of b, the noise behind.
+// A step of stage 2 takes two rows of each source: batch 79 is rows 316 and 317 of a and 0 and 1 of b, the noise
+// behind.
 TEST_F(MixtureSpikeTest, ARewindAcrossTheBeginOfAStage) {
   write_sources(318, 2);
   read({{'a', 1}, {'b', 1}});
