@@ -56,6 +56,11 @@ Json inspect_model(const Path& path) {
   }
   const SafetensorsModel model(path);
   add_tensors(facts, model.names(), [&](const std::string& name) { return model.entry(name); });
+  try {
+    check_model(path);
+  } catch (const Error& error) {
+    facts["problem"] = error.what();
+  }
   return facts;
 }
 

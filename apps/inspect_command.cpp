@@ -12,7 +12,7 @@ namespace {
 // One fact a line; parts of a whole are indented below it, tensors stand last.
 void print_facts(const Json& facts, const std::string& indent) {
   for (const auto& [key, value] : facts.as_object()) {
-    if (key == "tensors") continue;
+    if (key == "tensors" || key == "problem") continue;  // the command ends with a problem
     if (value.is_object() && !value.as_object().empty()) {
       print(indent + printable(key));
       print_facts(value, indent + "  ");
@@ -38,6 +38,8 @@ void add_inspect_command(Command& program) {
                                     if (name->empty()) throw UsageError("PATH is empty");
                                     const Json facts = inspect(*name);
                                     flags.json ? print(facts.dump()) : print_facts(facts, "");
+                                    if (const Json* problem = facts.find("problem"))
+                                      fail(ErrorCode::kBadFormat, "{}", problem->as_string());
                                     return 0;
                                   });
   c.add_option("PATH", *name, "what to look at").required();

@@ -24,7 +24,8 @@ size_t edit_distance(std::string_view a, std::string_view b) {
 }  // namespace
 
 std::string nearest_name(std::string_view name, const std::vector<std::string>& candidates) {
-  const size_t limit = std::max<size_t>(2, name.size() / 3);
+  if (name.empty()) return "";
+  const size_t limit = std::min(std::max<size_t>(2, name.size() / 3), name.size() - 1);
   size_t best = limit + 1;
   std::string nearest;
   for (const std::string& candidate : candidates) {
@@ -36,11 +37,12 @@ std::string nearest_name(std::string_view name, const std::vector<std::string>& 
       nearest = candidate;
     }
   }
-  if (!nearest.empty() || name.size() < 3) return nearest;
-  // Half a name.
+  if (!nearest.empty()) return nearest;
   for (const std::string& candidate : candidates) {
-    const bool begins = candidate.starts_with(name) && candidate.size() <= 2 * name.size();
-    if (begins && (nearest.empty() || candidate.size() < nearest.size())) nearest = candidate;
+    if (!candidate.starts_with(name)) continue;
+    const bool half = name.size() >= 3 && candidate.size() <= 2 * name.size();
+    const bool words = candidate[name.size()] == '_' || candidate[name.size()] == '-';
+    if ((half || words) && (nearest.empty() || candidate.size() < nearest.size())) nearest = candidate;
   }
   return nearest;
 }

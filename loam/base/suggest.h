@@ -8,7 +8,7 @@
 namespace loam {
 
 // The candidate nearest to `name` by edit distance, or "" if none is near (distance > a third of the length, at least
-// 2; nor is `name` its first half or more).
+// 2, or no letter kept; nor is `name` its first half or more, or its first words).
 std::string nearest_name(std::string_view name, const std::vector<std::string>& candidates);
 
 // "" if `word` is one of `words`, else what is wrong: "'wrod' is none of word, words; did you mean word?".

@@ -23,9 +23,17 @@ void fail_kind(const std::string& name, std::string_view expected, const Json& f
 }
 
 void fail_unknown(const std::string& name, const std::vector<std::string>& known) {
-  std::string nearest = nearest_name(name, known);
+  // What all settings of a struct begin with makes none of them near.
+  const std::string parent = name.substr(0, name.rfind('.') + 1), own = name.substr(parent.size());
+  std::vector<std::string> siblings;
   for (const std::string& candidate : known) {
-    if (nearest.empty() && candidate.ends_with("." + name)) nearest = candidate;  // "lr" for "optimizer.lr"
+    if (candidate.starts_with(parent)) siblings.push_back(candidate.substr(parent.size()));
+  }
+  std::string nearest = nearest_name(own, siblings);
+  if (!nearest.empty()) nearest = parent + nearest;
+  if (siblings.empty()) nearest = nearest_name(name, known);
+  for (const std::string& candidate : known) {
+    if (nearest.empty() && candidate.ends_with("." + own)) nearest = candidate;  // "lr" for "optimizer.lr"
   }
   if (nearest.empty()) fail(ErrorCode::kInvalidArgument, "unknown setting \"{}\"", name);
   fail(ErrorCode::kInvalidArgument, "unknown setting \"{}\": did you mean \"{}\"?", name, nearest);
@@ -142,7 +150,23 @@ const Json* value_named(const std::vector<Flat>& fields, const std::string& name
   return nullptr;
 }
 
-bool same(const Json& a, const Json& b) {
+bool is_set(const Json* value) { return value && !value->is_null(); }
+
+// Nothing is shown in words.
+std::string shown(const Json* value) {
+  if (!is_set(value)) return "not set";
+  return value->is_array() && value->as_array().empty() ? "none" : value->dump();
+}
+
+// Whether `fields` has the settings of structs in that list, which say more than that it was empty.
+bool has_structs_of(const std::string& list, const std::vector<Flat>& fields) {
+  const std::string begin = list + "[";
+  return std::any_of(fields.begin(), fields.end(), [&](const Flat& f) { return f.name.starts_with(begin); });
+}
+
+bool same(const Json* first, const Json* second) {
+  if (!is_set(first) || !is_set(second)) return is_set(first) == is_set(second);
+  const Json &a = *first, &b = *second;
   if (a.is_number() && b.is_number() && !(a.is_int() && b.is_int())) return a.as_double() == b.as_double();
   return a == b;
 }
@@ -154,14 +178,15 @@ std::vector<std::string> config_diff(const Json& before, const Json& after) {
   flatten(before, "", old_fields);
   flatten(after, "", new_fields);
   std::vector<std::string> lines;
+  const auto add = [&](const std::string& name, const Json* was, const Json* is) {
+    if (!same(was, is)) lines.push_back(fmt::format("{}: {} -> {}", name, shown(was), shown(is)));
+  };
   for (const Flat& field : old_fields) {
-    const Json* now = value_named(new_fields, field.name);
-    if (now && same(*field.value, *now)) continue;
-    lines.push_back(fmt::format("{}: {} -> {}", field.name, field.value->dump(), now ? now->dump() : "(absent)"));
+    if (!has_structs_of(field.name, new_fields)) add(field.name, field.value, value_named(new_fields, field.name));
   }
   for (const Flat& field : new_fields) {
-    if (value_named(old_fields, field.name)) continue;
-    lines.push_back(fmt::format("{}: (absent) -> {}", field.name, field.value->dump()));
+    const bool is_old = value_named(old_fields, field.name) || has_structs_of(field.name, old_fields);
+    if (!is_old) add(field.name, nullptr, field.value);
   }
   return lines;
 }

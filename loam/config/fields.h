@@ -67,7 +67,7 @@ template <class Config>
 void check_ranges(const Config& config, std::string_view prefix, std::span<const NumberRange> ranges);
 
 // Lines "optimizer.lr: 0.0003 -> 0.001" for the settings that differ, for refusing a changed configuration on resume.
-// Those of a struct in a list are "data.sources[1].weight".
+// Those of a struct in a list are "data.sources[1].weight"; null or nothing is "not set", an empty list "none".
 std::vector<std::string> config_diff(const Json& before, const Json& after);
 
 }  // namespace loam

@@ -4,6 +4,8 @@
 #include <cfloat>
 #include <cmath>
 
+#include "loam/base/utf8.h"
+
 namespace loam {
 
 const std::vector<std::pair<ComputeDtype, const char*>>& enum_names(ComputeDtype) {
@@ -130,12 +132,22 @@ constexpr NumberRange kTrainRanges[] = {
     {"detail_every", 0, kMaxCount},
 };
 
+// What may be a key of JSON and a part of a file's name.
+bool is_plain_name(const std::string& name) {
+  constexpr size_t kLongest = 100;
+  return !name.empty() && name.size() <= kLongest && name == printable(name) && name[0] != '.' && name[0] != ' ' &&
+         name.find_first_of("/\\") == name.npos;
+}
+
 // Every one has a name of its own and a path.
 template <class Named>
 void check_names(const std::vector<Named>& list, const std::string& prefix) {
   for (size_t i = 0; i < list.size(); ++i) {
     const std::string& name = list[i].name;
-    LOAM_CHECK(!name.empty(), "{}[{}].name is empty", prefix, i);
+    LOAM_CHECK(is_plain_name(name),
+               "{}[{}].name is \"{}\"; it must be 1 to 100 bytes of text without slashes and control characters, and "
+               "not begin with a dot or a space",
+               prefix, i, printable(name, false, 100));
     LOAM_CHECK(!list[i].path.empty(), "{}[{}].path is empty ({})", prefix, i, name);
     for (size_t j = 0; j < i; ++j) LOAM_CHECK(list[j].name != name, "{} has \"{}\" twice", prefix, name);
   }
@@ -198,11 +210,6 @@ bool has_moments(OptimizerKind kind) {
 }
 bool decays_alone(OptimizerKind kind) {
   return is_one_of(kind, {OptimizerKind::adamw, OptimizerKind::lion, OptimizerKind::muon});
-}
-// Whether it has a use for betas, and for eps.
-bool has_betas(OptimizerKind kind) { return has_moments(kind) || kind == OptimizerKind::lion; }
-bool has_eps(OptimizerKind kind) {
-  return has_moments(kind) || is_one_of(kind, {OptimizerKind::adagrad, OptimizerKind::rmsprop});
 }
 
 std::string name_of(OptimizerKind kind) { return config_detail::to_json(kind).as_string(); }
@@ -299,22 +306,6 @@ std::string idle_settings(const OptimizerConfig& c) {
                      config_detail::to_json(c.schedule).as_string(), list);
 }
 
-// The same of each group.
-void add_idle_settings_of_groups(const OptimizerConfig& c, std::vector<std::string>& warnings) {
-  for (size_t i = 0; i < c.groups.size(); ++i) {
-    const OptimizerGroupConfig& group = c.groups[i];
-    const OptimizerKind kind = group.kind.value_or(c.kind);
-    std::string list;
-    const auto add = [&](bool is_idle, const char* name) {
-      if (is_idle) list += (list.empty() ? "" : ", ") + group_name(i) + "." + name;
-    };
-    add(group.beta1 && !has_betas(kind), "beta1");
-    add(group.beta2 && !has_betas(kind), "beta2");
-    add(group.eps && !has_eps(kind), "eps");
-    if (!list.empty()) warnings.push_back(fmt::format("without effect under kind {}: {}", name_of(kind), list));
-  }
-}
-
 // Decay that is added to the gradient is another thing than decoupled decay, of which 0.1 is usual.
 void add_decay_warnings(const OptimizerConfig& c, std::vector<std::string>& warnings) {
   const auto add = [&](OptimizerKind kind, double decay, const std::string& name) {
@@ -347,6 +338,12 @@ void add_schedule_warnings(const TrainConfig& c, std::vector<std::string>& warni
 }
 
 }  // namespace
+
+bool has_betas(OptimizerKind kind) { return has_moments(kind) || kind == OptimizerKind::lion; }
+
+bool has_eps(OptimizerKind kind) {
+  return has_moments(kind) || is_one_of(kind, {OptimizerKind::adagrad, OptimizerKind::rmsprop});
+}
 
 RuleSettings rule_settings(const OptimizerConfig& config) { return rule_settings(config, {}); }
 
@@ -396,7 +393,6 @@ std::vector<std::string> config_warnings(const TrainConfig& c) {
   std::vector<std::string> warnings;
   add_schedule_warnings(c, warnings);
   if (const std::string idle = idle_settings(c.optimizer); !idle.empty()) warnings.push_back(idle);
-  add_idle_settings_of_groups(c.optimizer, warnings);
   add_decay_warnings(c.optimizer, warnings);
   return warnings;
 }

@@ -179,6 +179,10 @@ void visit_fields(Config& c, Visitor&& visit) {
   visit("groups", c.groups, "other settings for some parameters; of the entries that match one the last counts");
 }
 
+// Whether a rule has a use for betas, and for eps; muon: for what is no matrix of a layer, which AdamW trains.
+bool has_betas(OptimizerKind kind);
+bool has_eps(OptimizerKind kind);
+
 // The rule that some parameters are trained by, with nothing left open. Its other settings are the optimizer's.
 struct RuleSettings {
   OptimizerKind kind;

@@ -54,6 +54,7 @@ class Loader {
   // The same errors, without the work.
   static void check(const TokenSet& set, const LoaderOptions& options);
 
+  const TokenSet& set() const { return *set_; }
   int64_t samples_per_epoch() const { return samples_; }
   double padding_share() const;  // of the tokens of an epoch
   void set_seed(uint64_t seed) { options_.seed = seed; }

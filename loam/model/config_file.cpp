@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "loam/base/log.h"
+#include "loam/base/utf8.h"
 
 namespace loam {
 namespace {
@@ -63,7 +64,10 @@ ModelFileConfig read_model_config(const Path& directory) {
   ModelFileConfig read{};
   with_json(file, [&](const Json& json) {
     const Json* type = json.find("model_type");
-    if (!type || !type->is_string()) fail(ErrorCode::kBadFormat, "\"model_type\" is missing");
+    if (!type) fail(ErrorCode::kBadFormat, "\"model_type\" is missing");
+    if (!type->is_string()) {
+      fail(ErrorCode::kBadFormat, "\"model_type\": expected a text, found {}", printable(type->dump(), false, 60));
+    }
     read.family = &family_named(type->as_string());
     read.config = read.family->read(json);
     if (is_classifier(json)) {

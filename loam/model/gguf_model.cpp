@@ -87,7 +87,7 @@ std::vector<GgufField> general_fields(const GgufForm& form, const GgufModelOptio
 
 GgufModel::GgufModel(const Path& directory) : directory_(directory), read_(read_model_config(directory)) {
   try {
-    const GgufForm& form = gguf_form(*read_.family);
+    const GgufForm& form = gguf_form(*read_.family, read_.config);
     check_gguf(form, read_.config);
     read_.config.rope_pairs = form.pairs;  // rows are put in the order that a model of such pairs has
   } catch (const Error& error) {
@@ -99,14 +99,14 @@ int64_t GgufModel::bytes(DType dtype) const {
   ParamStore store;
   const Transformer declared(store, read_.config);
   int64_t bytes = 0;
-  for (const Part& part : parts_of(gguf_form(*read_.family), *read_.family, read_.config, store)) {
+  for (const Part& part : parts_of(gguf_form(*read_.family, read_.config), *read_.family, read_.config, store)) {
     bytes += part.place.shape.product() * dtype_size(dtype_of(part, dtype));
   }
   return bytes;
 }
 
 void GgufModel::write(const ExecContext& ctx, const Path& file, const GgufModelOptions& options) const {
-  const GgufForm& form = gguf_form(*read_.family);
+  const GgufForm& form = gguf_form(*read_.family, read_.config);
   ParamStore store;
   const Transformer declared(store, read_.config);
   const FileTensors source(directory_, *read_.family);

@@ -70,6 +70,11 @@ Model make_model(const ExecContext& ctx, const ModelConfig& config, DType comput
   return model;
 }
 
+void check_model(const Path& directory) {
+  const ModelFileConfig read = read_model_config(directory);
+  WeightFile(directory, read, *declared_model(read.config).weights);
+}
+
 Model load_model(const ExecContext& ctx, const Path& directory, DType compute_dtype, bool with_gradients) {
   const ModelFileConfig read = read_model_config(directory);
   Model model = declared_model(read.config);
@@ -179,7 +184,9 @@ const Family& family_to_write(const Model& model, const SaveModelOptions& option
   for (const Family* other : families()) {
     if (can_hold(*other, model.config())) fitting += (fitting.empty() ? "" : ", ") + std::string(other->name);
   }
-  fail(ErrorCode::kInvalidArgument, "the model cannot be written as {}{}", name,
+  const auto changes = changes_as(family, model.config());
+  fail(ErrorCode::kInvalidArgument, "the model cannot be written as {}{}{}", name,
+       changes ? " (" + config_detail::joined_names(*changes, "; ") + ")" : "",
        fitting.empty() ? ", nor as any other family" : "; it can as " + fitting);
 }
 

@@ -43,6 +43,9 @@ Model load_model(const ExecContext& ctx, const Path& directory, DType compute_dt
 void load_weights(const ExecContext& ctx, const Path& directory, const Model& model,
                   const std::function<Tensor(int32_t index)>& weight);
 
+// The errors of load_model(), without the weights.
+void check_model(const Path& directory);
+
 // The weights' file also records Model::tokenizer, in its metadata under "loam.tokenizer".
 struct SaveModelOptions {
   // Of matrices and embeddings in the file, and what config.json states; norm weights and biases are always f32.

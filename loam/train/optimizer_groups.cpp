@@ -33,13 +33,48 @@ bool matches(const OptimizerGroupConfig& group, const ParamSpec& spec) {
   return group.match == param_class(spec) || matches(group.match, spec.name);
 }
 
+// The last entry of `groups` that matches counts; -1: none does.
+int64_t entry_of(const ParamSpec& spec, const std::vector<OptimizerGroupConfig>& groups) {
+  auto entry = static_cast<int64_t>(groups.size()) - 1;
+  while (entry >= 0 && !matches(groups[static_cast<size_t>(entry)], spec)) --entry;
+  return entry;
+}
+
 [[noreturn]] void fail_unmatched(const ParamStore& store, const OptimizerConfig& config, size_t entry) {
   std::vector<std::string> names{"embedding", "head", "matrix", "vector"};
   for (int32_t i = 0; i < store.size(); ++i) names.push_back(store.spec(i).name);
   const std::string& match = config.groups[entry].match;
   const std::string near = nearest_name(match, names);
+  std::string advice = near.empty() || near == match ? "" : fmt::format("; the nearest name is \"{}\"", near);
+  if (match == "head") advice = ": the embedding is its head, too (model.tied_embeddings)";
   fail(ErrorCode::kInvalidArgument, "optimizer.groups[{}].match \"{}\" names no parameter of the model{}", entry, match,
-       near.empty() || near == match ? "" : fmt::format("; the nearest name is \"{}\"", near));
+       advice);
+}
+
+// Of a derived configuration, an entry of `groups` that counts for these parameters.
+void check_entry(const OptimizerConfig& config, size_t entry, const std::vector<ParamSettings>& params) {
+  const OptimizerGroupConfig& group = config.groups[entry];
+  const std::string name = fmt::format("optimizer.groups[{}]", entry);
+  LOAM_CHECK(!params.empty(), "{} (\"{}\") has no effect: entries behind it match all of its parameters", name,
+             group.match);
+  const OptimizerKind kind = group.kind.value_or(config.kind);
+  const auto is_orthogonal = [](const ParamSettings& p) { return p.orthogonal; };
+  LOAM_CHECK(group.kind != OptimizerKind::muon || std::any_of(params.begin(), params.end(), is_orthogonal),
+             "{}.kind muon has no effect: Muon trains matrices of the layers and \"{}\" matches none; adamw is what "
+             "trains all else",
+             name, group.match);
+  const bool all_orthogonal = std::all_of(params.begin(), params.end(), is_orthogonal);
+  OptimizerGroupConfig bare;
+  bare.kind = group.kind;
+  const RuleSettings usual = rule_settings(config, bare);
+  const auto check = [&](const char* key, const std::optional<double>& value, double filled_in, bool has_use) {
+    if (!value || (has_use && !all_orthogonal) || (group.kind && *value == filled_in)) return;
+    fail(ErrorCode::kInvalidArgument, "{}.{} has no effect: {} has no use for it", name, key,
+         all_orthogonal ? "Muon, which trains all that the entry matches," : config_detail::to_json(kind).as_string());
+  };
+  check("beta1", group.beta1, usual.beta1, has_betas(kind));
+  check("beta2", group.beta2, usual.beta2, has_betas(kind));
+  check("eps", group.eps, usual.eps, has_eps(kind));
 }
 
 // The matrices of a parameter that begins at `begin`: its slices are matrices of their own.
@@ -74,9 +109,8 @@ std::vector<ParamSettings> param_settings(const ParamStore& store, const Optimiz
   std::vector<ParamSettings> all;
   for (int32_t i = 0; i < store.size(); ++i) {
     const ParamSpec& spec = store.spec(i);
-    const auto last = std::find_if(config.groups.rbegin(), config.groups.rend(),
-                                   [&](const OptimizerGroupConfig& group) { return matches(group, spec); });
-    const OptimizerGroupConfig own = last != config.groups.rend() ? *last : OptimizerGroupConfig{};
+    const int64_t entry = entry_of(spec, config.groups);
+    const OptimizerGroupConfig own = entry < 0 ? OptimizerGroupConfig{} : config.groups[static_cast<size_t>(entry)];
     const RuleSettings rule = rule_settings(config, own);
     const bool is_hidden_matrix = spec.kind == ParamKind::matrix && spec.layer >= 0 && spec.shape.rank() == 2;
     const bool orthogonal = rule.kind == OptimizerKind::muon && is_hidden_matrix;
@@ -96,7 +130,13 @@ void check_optimizer_groups(const TrainConfig& config) {
   if (config.optimizer.groups.empty()) return;
   ParamStore store;
   const Transformer transformer(store, config.model);
-  param_settings(store, config.optimizer);
+  const std::vector<ParamSettings> settings = param_settings(store, config.optimizer);
+  std::vector<std::vector<ParamSettings>> by_entry(config.optimizer.groups.size());
+  for (int32_t i = 0; i < store.size(); ++i) {
+    const int64_t entry = entry_of(store.spec(i), config.optimizer.groups);
+    if (entry >= 0) by_entry[static_cast<size_t>(entry)].push_back(settings[static_cast<size_t>(i)]);
+  }
+  for (size_t entry = 0; entry < by_entry.size(); ++entry) check_entry(config.optimizer, entry, by_entry[entry]);
 }
 
 std::string other_kind(const OptimizerConfig& before, const TrainConfig& config) {

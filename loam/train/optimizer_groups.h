@@ -23,7 +23,10 @@ struct ParamSettings {
 // By parameter of the store. Error{kInvalidArgument} for an entry of `groups` that matches none.
 std::vector<ParamSettings> param_settings(const ParamStore& store, const OptimizerConfig& config);
 
-// The same error before there is a model.
+// The same error before there is a model, and Error{kInvalidArgument} that names the entry and its setting for one that
+// none of its parameters has a use for: an entry behind which others match all that it does, a kind muon without a
+// matrix of a layer, betas or eps without a rule that has them. `config` is derived: what derive() fills in is no
+// setting.
 void check_optimizer_groups(const TrainConfig& config);
 
 // Says of a parameter that `before` and `config` train by different kinds, whose state does not go over; "" if there is

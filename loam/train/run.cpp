@@ -283,7 +283,8 @@ class Run {
     metrics_.write(spike);
   }
 
-  // Goes back before a spike. A kill before the new checkpoint is there finds the old one, and comes to the same spike.
+  // Goes back before a spike. A kill before the new checkpoint is there finds the old one, and comes to the same spike;
+  // later ones, which an interrupt or an error has left, are gone by then, so that nothing goes on from them.
   void rewind(const StepResult& spike) {
     const int64_t step = spike.step + 1;
     const auto rewinds = static_cast<int64_t>(trainer_.rewinds().as_array().size());
@@ -295,9 +296,13 @@ class Run {
     }
     trainer_.rewind(rewind_target(), spike);
     metrics_.drop_after(trainer_.steps_done());
+    for (const CheckpointInfo& info : store_.list()) {
+      if (info.step > trainer_.steps_done()) std::filesystem::remove_all(info.path);
+    }
     in_doubt_ = false;
     skipped_ = 0;
     save();
+    if (!good_.empty() && !std::filesystem::exists(good_)) good_ = saved_;
     write_rewinds();
     const Json::Array& left_out = trainer_.rewinds().as_array().back().at("left_out").as_array();
     log_warn("back to step {}; samples {} to {} are left out", trainer_.steps_done(),

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
 
 #include "loam/base/error.h"
@@ -177,6 +178,14 @@ std::vector<std::string> data_warnings(const TrainConfig& config, const Mixture&
         fmt::format("best-fit packing leaves {:.0f} % of the rows empty: longer rows (data.length) leave "
                     "less, and packing \"stream\" nothing",
                     100 * padding));
+  }
+  std::map<std::string, int64_t> sources;  // by what they hold
+  for (int64_t k = 0; k < mixture.size(); ++k) {
+    const auto [same, is_new] = sources.emplace(mixture.loader(k).set().fingerprint(), k);
+    if (is_new) continue;
+    warnings.push_back(
+        fmt::format("the sources \"{}\" and \"{}\" are the same data, which are read as often as both say",
+                    mixture.name(same->second), mixture.name(k)));
   }
   const std::vector<double> epochs = epochs_of(config, mixture);
   for (int64_t k = 0; k < mixture.size(); ++k) {

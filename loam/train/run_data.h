@@ -38,9 +38,9 @@ std::vector<double> epochs_of(const TrainConfig& config, const Mixture& mixture)
 // The share of the run's tokens that fills up rows.
 double padding_share(const TrainConfig& config, const Mixture& mixture);
 
-// What the settings make of the data and probably nobody wants, one line each: rows with much padding, and a
-// source that is read more than four times, beyond which repeated data are worth ever less (Muennighoff et al. 2023,
-// "Scaling Data-Constrained Language Models").
+// What the settings make of the data and probably nobody wants, one line each: rows with much padding, sources with the
+// same data, and a source that is read more than four times, beyond which repeated data are worth ever less
+// (Muennighoff et al. 2023, "Scaling Data-Constrained Language Models").
 std::vector<std::string> data_warnings(const TrainConfig& config, const Mixture& mixture);
 
 }  // namespace loam

@@ -80,7 +80,8 @@ PredictedMemory predict_memory(const ExecContext& ctx, const TrainConfig& config
 std::string memory_at_peak(const ExecContext& ctx);
 
 // What to do about too little memory: two changes that fit into `available`, from the mildest on, and what they take. A
-// smaller micro_batch, activations that are computed again, shorter rows; all of them together if none fits alone.
+// smaller micro_batch, activations that are computed again, shorter rows (of at least 16 tokens); all of them together
+// if none fits alone, and at last a smaller model.
 std::string memory_advice(const ExecContext& ctx, const TrainConfig& config, std::optional<int64_t> available);
 
 // The configuration with a number for a micro_batch of auto: that of the checkpoint that the run goes on from, else the

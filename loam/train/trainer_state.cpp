@@ -152,10 +152,14 @@ void check_data(const std::string& checkpoint, const StoredState& state, const T
   const std::vector<std::string> differences = config_diff(state.data, found);
   const std::string other = other_data(state.data, *state.sources, found, data);
   if (other.empty() && (differences.empty() || allow_changed)) return;
+  std::string remedy;
+  if (other.empty()) remedy = "; --allow-changed-config takes them";
+  if (other == kOnlySource)
+    remedy = "; other data need a name of their own in data.sources, and --allow-changed-config";
+  if (other.find('.') != other.npos) remedy = "; other data need a new name, and --allow-changed-config";
   // Validation data change no weight, but the loss curve would change its meaning unseen.
   fail(ErrorCode::kInvalidArgument, "{}: the data are not those of the run (fingerprint of {}){}", checkpoint,
-       other.empty() || (!allow_changed && !differences.empty()) ? differences[0] : other,
-       other.empty() ? "; --allow-changed-config takes them" : "");
+       other.empty() ? differences[0] : other, remedy);
 }
 
 // That of a checkpoint which a run may go on from, with its sources as they go on.

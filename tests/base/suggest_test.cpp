@@ -18,6 +18,9 @@ TEST(Suggest, IsSilentWhenNothingIsNear) {
   EXPECT_EQ(nearest_name("saturdays", {"sundays"}), "sundays");  // distance 3, limit 3
   EXPECT_EQ(nearest_name("embedd", {"head", "embedding.scale", "embedding", "embeddingses"}), "embedding");
   EXPECT_EQ(nearest_name("emb", {"embedding"}), "");  // less than half
+  EXPECT_EQ(nearest_name("lr", {"eps", "min_lr_ratio", "lr_scale", "lrs_scale"}), "lr_scale");
+  EXPECT_EQ(nearest_name("lr", {"bx"}), "");  // nothing of it is kept
+  EXPECT_EQ(nearest_name("", {"a"}), "");
   EXPECT_EQ(nearest_name("x", {}), "");
   EXPECT_EQ(nearest_name(std::string(1'000'000, 'a'), {"seed"}), "");
 }

@@ -179,6 +179,18 @@ TEST(Fields, SetErrors) {
   EXPECT_EQ(set("count"), "setting \"count\": expected name=value");
   EXPECT_EQ(set("inner.txt=1"), "unknown setting \"inner.txt\": did you mean \"inner.text\"?");
   EXPECT_EQ(set("sizes=[1]"), "unknown setting \"sizes\": did you mean \"inner.sizes\"?");
+  // A long way to a setting makes no other one near.
+  TrainConfig train;
+  const auto said = [&](std::string assignment) {
+    return error_of(ErrorCode::kInvalidArgument, [&] { config_set(train, assignment); });
+  };
+  EXPECT_EQ(said(R"(optimizer.groups=[{"match":"head","lr":2}])"),
+            "unknown setting \"optimizer.groups[0].lr\": did you mean \"optimizer.groups[0].lr_scale\"?");
+  EXPECT_EQ(said("optimizer.momentun=2"),
+            "unknown setting \"optimizer.momentun\": did you mean \"optimizer.momentum\"?");
+  EXPECT_EQ(said("optimizer.zzzzz=2"), "unknown setting \"optimizer.zzzzz\"");
+  EXPECT_EQ(said("optimiser.lr=2"), "unknown setting \"optimiser.lr\": did you mean \"optimizer.lr\"?");
+  EXPECT_EQ(said("model.lr=2"), "unknown setting \"model.lr\": did you mean \"optimizer.lr\"?");
   EXPECT_EQ(set("count=many"), "count: expected an integer, found \"many\"");
   EXPECT_EQ(set("count=[1]"), "count: expected an integer, found a list");
   std::string deep = "a";
@@ -205,17 +217,27 @@ TEST(Fields, ListHasTypesAndDefaults) {
 TEST(Fields, DiffListsWhatChanged) {
   const Json before = Json::parse(R"({"a":{"lr":0.25,"old":1},"b":2,"c":[1]})");
   const Json after = Json::parse(R"({"a":{"lr":0.001,"new":"x"},"b":2.0,"c":[1,2]})");
-  EXPECT_EQ(config_diff(before, after), (std::vector<std::string>{"a.lr: 0.25 -> 0.001", "a.old: 1 -> (absent)",
-                                                                  "c: [1] -> [1,2]", "a.new: (absent) -> \"x\""}));
+  EXPECT_EQ(config_diff(before, after), (std::vector<std::string>{"a.lr: 0.25 -> 0.001", "a.old: 1 -> not set",
+                                                                  "c: [1] -> [1,2]", "a.new: not set -> \"x\""}));
   EXPECT_TRUE(config_diff(before, before).empty());
+}
+
+TEST(Fields, DiffSaysNothingInWords) {
+  const Json before = Json::parse(R"({"a":null,"b":null,"c":[],"d":""})"),
+             after = Json::parse(R"({"a":1,"c":[1],"d":"x"})");
+  EXPECT_EQ(config_diff(before, after),
+            (std::vector<std::string>{"a: not set -> 1", "c: none -> [1]", "d: \"\" -> \"x\""}));
+  EXPECT_EQ(config_diff(after, before),
+            (std::vector<std::string>{"a: 1 -> not set", "c: [1] -> none", "d: \"x\" -> \"\""}));
 }
 
 TEST(Fields, DiffLooksIntoListsOfStructs) {
   const Json before = Json::parse(R"({"p":[{"a":1,"b":2},{"a":3,"b":4}],"e":[]})");
   const Json after = Json::parse(R"({"p":[{"a":1,"b":5}],"e":[{"a":1}]})");
-  EXPECT_EQ(config_diff(before, after),
-            (std::vector<std::string>{"p[0].b: 2 -> 5", "p[1].a: 3 -> (absent)", "p[1].b: 4 -> (absent)",
-                                      "e: [] -> (absent)", "e[0].a: (absent) -> 1"}));
+  EXPECT_EQ(config_diff(before, after), (std::vector<std::string>{"p[0].b: 2 -> 5", "p[1].a: 3 -> not set",
+                                                                  "p[1].b: 4 -> not set", "e[0].a: not set -> 1"}));
+  EXPECT_EQ(config_diff(after, before), (std::vector<std::string>{"p[0].b: 5 -> 2", "e[0].a: 1 -> not set",
+                                                                  "p[1].a: not set -> 3", "p[1].b: not set -> 4"}));
   EXPECT_TRUE(config_diff(before, before).empty());
 }
 

@@ -64,7 +64,7 @@ TEST(TrainConfig, ErrorsNameTheField) {
       {{"dtype=tf32", "numerics=exact"}, "dtype tf32 rounds what numerics exact multiplies as it is"},
       {{"data.length=300"}, "data.length (300) is above model.context_length (256)"},
       {{"data.length=-1"}, "data.length is -1"},
-      {{R"(data.sources=[{"path":"a"}])"}, "data.sources[0].name is empty"},
+      {{R"(data.sources=[{"path":"a"}])"}, "data.sources[0].name is \"\""},
       {{R"(data.sources=[{"name":"a"}])"}, "data.sources[0].path is empty (a)"},
       {{R"(data.sources=[{"name":"a","path":"x"},{"name":"a","path":"y"}])"}, R"(data.sources has "a" twice)"},
       {{R"(data.sources=[{"name":"a","path":"x","weight":-1}])"}, "data.sources[0].weight is -1"},
@@ -345,17 +345,13 @@ TEST(TrainConfig, GroupsHaveTheDefaultsOfTheirKind) {
             (RuleSettings{OptimizerKind::adam, 0.9, 0.99, 1e-6}));
 }
 
-TEST(TrainConfig, WarnsOfSettingsOfGroupsThatDoNothing) {
+TEST(TrainConfig, WarnsOfDecayInTheGradientOfGroups) {
   const auto warnings = [](const std::vector<std::string>& settings) {
     TrainConfig c;
     for (const std::string& setting : settings) config_set(c, setting);
     return config_warnings(derive(c));
   };
   using Lines = std::vector<std::string>;
-  EXPECT_EQ(warnings({R"(optimizer.groups=[{"match":"head","kind":"lion","eps":1e-6},
-                          {"match":"vector","kind":"sgd","beta1":0.5,"beta2":0.5}])"}),
-            (Lines{"without effect under kind lion: optimizer.groups[0].eps",
-                   "without effect under kind sgd: optimizer.groups[1].beta1, optimizer.groups[1].beta2"}));
   // What a group of another kind uses is in use; decay of 0.1 in its gradient is much.
   EXPECT_EQ(warnings({"optimizer.momentum=0.9", R"(optimizer.groups=[{"match":"head","kind":"sgd"}])"}),
             Lines{"optimizer.weight_decay in optimizer.groups[0] (0.1) is added to the gradient under sgd: usual are 0 "
@@ -387,6 +383,32 @@ TEST(TrainConfig, OneWarningNamesWhatHasNoEffect) {
   EXPECT_EQ(warnings({"optimizer.kind=muon", "optimizer.muon_lr=0.02", "optimizer.beta2=0.9", "optimizer.schedule=wsd",
                       "optimizer.decay_steps=10"}),
             Lines{});
+}
+
+// Names become keys of records and parts of file names.
+TEST(TrainConfig, NamesOfDataAreOneLineOfText) {
+  const auto derived = [](const std::string& name) {
+    TrainConfig source, validation;
+    source.data.sources = {{"first", "x", 1}, {name, "y", 1}};
+    validation.data.validation = {{name, "y"}};
+    derive(source);
+    derive(validation);
+  };
+  for (const char* name : {"web", "held out", "a.b-c_d:2", "\xD0\xBA\xD0\xBD\xD0\xB8\xD0\xB3\xD0\xB0"}) {
+    EXPECT_NO_THROW(derived(name)) << name;
+  }
+  EXPECT_NO_THROW(derived(std::string(100, 'a')));
+  for (const std::string& name :
+       {std::string(), std::string("../../x"), std::string("a/b"), std::string("a\\b"), std::string("a\nb"),
+        std::string("a\0b", 3), std::string("a\x7F"), std::string("\xFF"), std::string("\xC2\x85"), std::string("."),
+        std::string(".."), std::string(" a"), std::string(101, 'a')}) {
+    EXPECT_LOAM_ERROR(derived(name), ErrorCode::kInvalidArgument, "data.sources[1].name is \"");
+  }
+  TrainConfig c;
+  c.data.validation = {{"a\x1B[31m\nb", "y"}};
+  EXPECT_LOAM_ERROR(
+      derive(c), ErrorCode::kInvalidArgument,
+      "data.validation[0].name is \"a\\x1b[31m\\x0ab\"; it must be 1 to 100 bytes of text without slashes");
 }
 
 TEST(TrainConfig, SourcesAreNotMoreThanAMixtureCanServe) {

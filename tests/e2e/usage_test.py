@@ -61,6 +61,8 @@ class Usage(ProgramTest):
         self.fails(1, *train, "--branch", checkpoint, "--steps", "3", "--lr", "0.5", says=["optimizer.lr", "--allow-changed-config"])
         groups = '[{"match":"embeding"}]'
         self.fails(1, *train, "--init-from", self.model, "--set", f"optimizer.groups={groups}", says=["embeding", "embedding"])
+        groups = '[{"match":"vector","kind":"muon"}]'
+        self.fails(1, *train, "--init-from", self.model, "--dry-run", "--set", f"optimizer.groups={groups}", says=["optimizer.groups[0].kind muon"])
         self.assertFalse(other.exists())
         decay = ["--set", "optimizer.schedule=wsd", "--set", "optimizer.decay_steps=2"]
         for _ in range(2):  # the second call finds nothing left to do
@@ -446,6 +448,26 @@ class Usage(ProgramTest):
         self.succeeds("tokenizer", "train", "--input", self.corpus, "--vocab-size", "299", "--out", self.root / "other")
         damage(self.data / "tokenizer.json", (self.root / "other" / "tokenizer.json").read_bytes())
         self.succeeds("inspect", self.data)
+
+    def test_inspect_says_why_a_model_cannot_be_loaded(self):
+        self.prepare()
+        file = self.model / "config.json"
+        config = json.loads(file.read_text())
+        whole = self.json_of("inspect", self.model)
+        self.assertNotIn("problem", whole)
+        layers = config["num_hidden_layers"]
+        for key, value, said in [("num_attention_heads", 5, "model.dim"), ("num_attention_heads", "x", '"num_attention_heads"'),
+                                 ("num_hidden_layers", layers + 1, f"model.layers.{layers}."), ("vocab_size", 7, "embed_tokens"),
+                                 ("model_type", ["llama"], '"model_type": expected a text, found ["llama"]'),
+                                 ("model_type", "mamba", "there are llama, mistral")]:
+            file.write_text(json.dumps({**config, key: value}))
+            words = ["inspect", self.model]
+            self.assertIn(said, self.fails(1, *words))
+            self.assertEqual(self.fails(1, *words), self.fails(1, "generate", "--model", self.model, "--prompt", "x"))
+            shown = run(*words, "--json").stdout
+            self.assertEqual(json.loads(shown)["tensors"], whole["tensors"])
+            self.assertEqual(json.loads(shown)["config"][key], value)
+            self.assertIn(b"embed_tokens", run(*words).stdout)
 
     def test_training_without_a_tokenizer_says_so_first(self):
         self.prepare()

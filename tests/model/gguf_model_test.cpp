@@ -169,16 +169,41 @@ TEST(GgufModel, RefusesWhatLlamaCppWouldComputeOtherwise) {
   EXPECT_LOAM_ERROR(GgufModel(directory / "a"), ErrorCode::kInvalidArgument, "gemma2 has the embedding for its head");
   const ModelFileConfig llama = read_model_config(fixture("llama_tied"));
   ModelConfig ntk = llama.config;
-  check_gguf(gguf_form(*llama.family), ntk);
+  check_gguf(gguf_form(*llama.family, llama.config), ntk);
   ntk.rope_scaling.kind = RopeScalingKind::ntk;
-  EXPECT_LOAM_ERROR(check_gguf(gguf_form(*llama.family), ntk), ErrorCode::kInvalidArgument, "scaled by ntk");
+  EXPECT_LOAM_ERROR(check_gguf(gguf_form(*llama.family, llama.config), ntk), ErrorCode::kInvalidArgument,
+                    "scaled by ntk");
+}
+
+// Models in loam's own form: what none of llama.cpp's families has is named.
+TEST(GgufModel, RefusesAnotherFamilyWithTheSettingsThatKeepItFromBeingOneOfTheirs) {
+  const TempDir directory;
+  const auto refused = [&](const std::vector<std::string>& settings, const std::string& said) {
+    ModelConfig config;
+    for (const std::string& setting : settings) config_set(config, setting);
+    Json json = kLoamFamily.write(derive(config));
+    json["model_type"] = "loam";
+    write_file_atomic(directory / "config.json", json.dump());
+    EXPECT_LOAM_ERROR(GgufModel(directory.path()), ErrorCode::kInvalidArgument,
+                      directory.path().string() + ": GGUF: llama.cpp has no family loam" + said);
+  };
+  const std::vector<std::string> sizes{"vocab_size=64", "dim=32", "heads=4", "layers=2"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), sizes.begin(), sizes.end());
+    return more;
+  };
+  refused(with({"norm=layer"}), "; the nearest that it has, llama, would change norm: \"layer\" -> \"rms\"");
+  refused(with({"norm_place=none", "logit_softcap=30"}),
+          "; the nearest that it has, llama, would change norm_place: \"none\" -> \"pre\"; logit_softcap: 30.0 -> 0.0");
+  refused(with({"positions=alibi"}), "; the nearest that it has, ");
+  refused(sizes, "; this model can be one of llama, which loam convert --family llama makes of it");
 }
 
 // llama.cpp's load_swa_pattern(): layer i has a window unless i % period is period - 1, or by a list. It knows the
 // periods 2 (gemma2) and 6 (gemma3).
 TEST(GgufModel, StatesPatternsOfWindowsOtherThanTheUsual) {
   const ModelFileConfig gemma = read_model_config(fixture("gemma2"));
-  const GgufForm& form = gguf_form(*gemma.family);
+  const GgufForm& form = gguf_form(*gemma.family, gemma.config);
   const auto stated = [&](std::vector<AttentionSpan> spans) -> std::optional<GgufField::Value> {
     ModelConfig config = gemma.config;
     config.layers = static_cast<int64_t>(spans.size());

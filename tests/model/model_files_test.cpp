@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "loam/base/philox.h"
+#include "loam/model/config_file.h"
 #include "loam/model/weight_copy.h"
 #include "tests/harness/cuda_mirror.h"
 #include "tests/harness/expect_error.h"
@@ -346,6 +347,13 @@ TEST_F(ModelFiles, HostileConfigurations) {
     EXPECT_EQ(exec_.arena->stats().total_peak, arena_before);
   }
   const TempDir odd;
+  for (const auto& [type, said] :
+       {std::pair{R"("model_type":["llama"])", R"("model_type": expected a text, found ["llama"])"},
+        {R"("model_type":null)", R"("model_type": expected a text, found null)"},
+        {R"("type":"llama")", R"("model_type" is missing)"}}) {
+    write_file_atomic(odd / "config.json", fmt::format("{{{}}}", type));
+    EXPECT_LOAM_ERROR(read_model_config(odd.path()), ErrorCode::kBadFormat, said);
+  }
   write_file_atomic(odd / "config.json", "[1, 2]");
   error_of(ErrorCode::kBadFormat, [&] { load(odd.path()); });
   error_of(ErrorCode::kNotFound, [&] { load(odd / "nothing"); });
@@ -371,7 +379,7 @@ TEST_F(ModelFiles, WeightsMayComeFromElsewhere) {
     EXPECT_EQ(floats(read.weights->value(i)), floats(masters[static_cast<size_t>(i)]));
   options.family = "gpt2";
   EXPECT_LOAM_ERROR(save_model(exec_.context, model, out.path(), options), ErrorCode::kInvalidArgument,
-                    "cannot be written as gpt2");
+                    "cannot be written as gpt2 (kv_heads: 1 -> 3; norm: \"rms\" -> \"layer\"");
 }
 
 // What transformers does with max_shard_size: files that hold no more, and an index of them.

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "loam/base/json.h"
+#include "loam/text/tokenizer_files.h"
 #include "tests/train/training_data.h"
 
 namespace loam {
@@ -50,6 +51,25 @@ TEST_F(ModelTokenizer, TheTokenThatATemplatePutsFirst) {
     EXPECT_EQ(write("{" + form + ", " + kAdded + "}"), 3);
     EXPECT_EQ(config().at("bos_token"), Json("<begin>"));
     EXPECT_EQ(config().at("eos_token"), Json("<end>"));
+  }
+}
+
+// Prefixes, normalizers and templates of every kind: a model's directory gives the ids of the library `tokenizers`.
+TEST_F(ModelTokenizer, TheModelsDirectoryEncodesAsTheDataDid) {
+  const Json forms = Json::parse(read_file(Path(LOAM_SOURCE_DIR) / "tests/fixtures/tokenizer_pipelines.json"));
+  ASSERT_EQ(forms.as_array().size(), 16u);
+  for (const Json& form : forms.as_array()) {
+    SCOPED_TRACE(form.at("name").as_string());
+    std::filesystem::remove_all(directory_ / "model");
+    write(form.at("file").dump());
+    EXPECT_EQ(read_file(directory_ / "model/tokenizer.json"), read_file(directory_ / "tokenizer.json"));
+    const Tokenizer tokenizer = load_tokenizer(directory_ / "model");
+    for (const Json& item : form.at("cases").as_array()) {
+      Json ids = Json::array();
+      for (const int32_t id : tokenizer.encode(item.as_array()[0].as_string(), SpecialPolicy::all()))
+        ids.push_back(int64_t{id});
+      EXPECT_EQ(ids, item.as_array()[1]) << item.as_array()[0].dump();
+    }
   }
 }
 

@@ -247,9 +247,61 @@ TEST_F(GroupsTest, AnEntryThatNamesNothingIsAnError) {
                     "optimizer.groups[1].match \"embeding\" names no parameter of the model; the nearest name is "
                     "\"embedding\"");
   EXPECT_LOAM_ERROR(settings_of({"model.tied_embeddings=true", R"(optimizer.groups=[{"match":"head"}])"}),
-                    ErrorCode::kInvalidArgument, "names no parameter");
+                    ErrorCode::kInvalidArgument,
+                    "optimizer.groups[0].match \"head\" names no parameter of the model: the embedding is its head, "
+                    "too (model.tied_embeddings)");
   EXPECT_LOAM_ERROR(settings_of({R"(optimizer.groups=[{"match":"layers.*.attention"}])"}), ErrorCode::kInvalidArgument,
                     "names no parameter");
+}
+
+TEST_F(GroupsTest, ASettingThatNoParameterUsesIsAnError) {
+  const auto check = [](const std::string& kind, const std::string& groups) {
+    TrainConfig config = testing::tiny_config();
+    config.model.tied_embeddings = false;
+    config_set(config, "optimizer.kind=" + kind);
+    config_set(config, "optimizer.groups=[" + groups + "]");
+    const TrainConfig whole = derive(config);
+    check_optimizer_groups(whole);
+    check_optimizer_groups(derive(whole));
+  };
+  const auto refused = [&](const std::string& kind, const std::string& groups, const std::string& message) {
+    EXPECT_LOAM_ERROR(check(kind, groups), ErrorCode::kInvalidArgument, "optimizer.groups" + message);
+  };
+  // Muon has nothing to train in these, whatever the optimizer's own kind.
+  for (const char* kind : {"adamw", "muon", "lion"}) {
+    for (const char* match : {"vector", "head", "embedding", "norm.*", "layers.*.attention_norm.*"}) {
+      refused(kind, fmt::format(R"({{"match":"{}","kind":"muon"}})", match),
+              fmt::format("[0].kind muon has no effect: Muon trains matrices of the layers and \"{}\" matches none",
+                          match));
+    }
+    EXPECT_NO_THROW(check(kind, R"({"match":"layers.1.*","kind":"muon"})"));
+    EXPECT_NO_THROW(check(kind, R"({"match":"matrix","kind":"muon","lr_scale":2,"weight_decay":0})"));
+  }
+  // Nor has it betas and eps, but AdamW beside it has.
+  for (const char* key : {"beta1", "beta2", "eps"}) {
+    const auto group = [&](const char* match) { return fmt::format(R"({{"match":"{}","{}":0.5}})", match, key); };
+    const std::string message = fmt::format("[1].{} has no effect: Muon, which trains all", key);
+    refused("muon", R"({"match":"vector"},)" + group("matrix"), message);
+    refused("muon", R"({"match":"vector"},)" + group("layers.0.mlp.up"), message);
+    refused("adamw", fmt::format(R"({{"match":"vector"}},{{"match":"matrix","kind":"muon","{}":0.5}})", key), message);
+    EXPECT_NO_THROW(check("muon", group("layers.0.*")));
+    EXPECT_NO_THROW(check("muon", group("vector")));
+    EXPECT_NO_THROW(check("muon", group("head")));
+    EXPECT_NO_THROW(check("adamw", group("matrix")));
+    EXPECT_NO_THROW(check("adam", group("matrix")));
+    refused("sgd", group("matrix"), fmt::format("[0].{} has no effect: sgd has no use for it", key));
+  }
+  refused("lion", R"({"match":"matrix","eps":1e-6})", "[0].eps has no effect: lion has no use for it");
+  refused("adamw", R"({"match":"matrix","kind":"adagrad","beta1":0.5})", "[0].beta1 has no effect: adagrad");
+  refused("adamw", R"({"match":"matrix","kind":"rmsprop","beta2":0.5})", "[0].beta2 has no effect: rmsprop");
+  EXPECT_NO_THROW(check("lion", R"({"match":"matrix","beta1":0.5,"beta2":0.5})"));
+  EXPECT_NO_THROW(check("adagrad", R"({"match":"matrix","eps":1e-6})"));
+  EXPECT_NO_THROW(check("adamw", R"({"match":"matrix","kind":"rmsprop","eps":1e-6})"));
+  // Of the entries that match the last counts.
+  refused("adamw", R"({"match":"head","lr_scale":2},{"match":"*d"},{"match":"h*"})",
+          "[0] (\"head\") has no effect: entries behind it match all of its parameters");
+  refused("muon", R"({"match":"layers.*","beta1":0.5},{"match":"vector"})", "[0].beta1 has no effect");
+  EXPECT_NO_THROW(check("adamw", R"({"match":"layers.*","lr_scale":2},{"match":"layers.0.*"})"));
 }
 
 // Runs lie side by side in the groups of the store, hold each parameter once, and each slice of it is a matrix.

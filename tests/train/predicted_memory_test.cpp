@@ -147,5 +147,26 @@ TEST(PredictedMemory, SizesThatNoMachineHasDoNotOverflow) {
   EXPECT_GT(plan.memory.total(), plan.memory.activations);
 }
 
+TEST(MemoryAdvice, NamesNoRowsThatAreTooShort) {
+  const ExecResources resources = make_exec_resources(Device{}, 1);
+  TrainConfig config = base_config();
+  config.data.length = 128;
+  config = derive(config);
+  const auto advice = [&](int64_t available) { return memory_advice(resources.context, config, available); };
+  const std::string none = advice(1);
+  EXPECT_NE(none.find("micro_batch=1 takes"), std::string::npos) << none;
+  EXPECT_NE(none.find("data.length=16 takes"), std::string::npos) << none;
+  EXPECT_TRUE(none.ends_with(", still too much; a smaller model is needed")) << none;
+  TrainConfig fitting = config;
+  fitting.micro_batch = 1;
+  fitting.data.length = 64;
+  const std::string some = advice(predict_memory(resources.context, fitting).total());
+  EXPECT_NE(some.find("data.length=64 takes"), std::string::npos) << some;
+  EXPECT_EQ(some.find("smaller model"), std::string::npos) << some;
+  config.micro_batch = 1;
+  config.data.length = 31;
+  EXPECT_EQ(advice(1), "a smaller model is needed");
+}
+
 }  // namespace
 }  // namespace loam

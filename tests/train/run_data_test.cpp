@@ -249,7 +249,7 @@ TEST_F(DataTest, OtherDataAndWeightsAreRefusedOnResume) {
   refused("data.sources[1].weight: 0.3 -> 0.4");
   config_ = before;
   config_.data.stages = {{0, {1, 1, 1}}};
-  refused("data.stages[0].weights: (absent) -> [1.0,1.0,1.0]");
+  refused("data.stages[0].weights: not set -> [1.0,1.0,1.0]");
   config_ = before;
   config_.data.packing = Packing::best_fit;
   refused("data.packing: \"stream\" -> \"best_fit\"");
@@ -300,7 +300,10 @@ TEST_F(DataTest, SetsMayBeAddedAndValidationSetsLeftOut) {
   EXPECT_EQ(run("run", true).steps, 18);
   // A name stays that of its set.
   config_.data.sources = {sources[0], {"d", path("c"), 1}};
-  refused(true, "fingerprint of train.d");
+  refused(true, "(fingerprint of train.d); other data need a new name, and --allow-changed-config");
+  config_.steps = 20;
+  config_.data.sources[1].name = "new";
+  EXPECT_EQ(run("run", true).steps, 20);
 }
 
 TEST_F(DataTest, ErrorsNameTheSource) {
@@ -347,6 +350,20 @@ TEST_F(DataTest, ManyEpochsAreSaid) {
   EXPECT_TRUE(said[0].starts_with(fmt::format("the source \"a\" is read {:.1f} times", epochs[0]))) << said[0];
   config_.steps = 10;
   EXPECT_TRUE(data_warnings(derive(config_), make_mixture(derive(config_), data)).empty());
+}
+
+TEST_F(DataTest, TheSameDataTwiceAreSaid) {
+  config_.steps = 10;
+  std::filesystem::copy(path("a"), path("copy"), std::filesystem::copy_options::recursive);
+  const auto said = [&] {
+    return data_warnings(derive(config_), make_mixture(derive(config_), open_run_data(config_.data)));
+  };
+  EXPECT_TRUE(said().empty());
+  for (const char* again : {"a", "b/../a/", "copy"}) {
+    config_.data.sources[2].path = path(again);
+    ASSERT_EQ(said().size(), 1u) << again;
+    EXPECT_TRUE(said()[0].starts_with("the sources \"a\" and \"c\" are the same data")) << said()[0];
+  }
 }
 
 // Documents of 9 tokens in rows of 16 leave 7 of each.

@@ -1,5 +1,8 @@
 // Runs whose data hold a batch of noise: what the spike detector makes of it.
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -240,6 +243,150 @@ TEST_F(SpikeRunTest, SettingsThatOnlyWarnMayChange) {
   config.spikes.action = SpikeAction::skip;
   config.steps = 14;
   EXPECT_LOAM_ERROR(run(options("run")), ErrorCode::kInvalidArgument, "spikes.action: \"warn\" -> \"skip\"");
+}
+
+// Noise shortly after the mixture has changed: the rewind goes back to step 77, before the change at step 79, and the
+// run goes on behind the noise, in the mixture that holds there.
+class MixtureSpikeTest : public SpikeRunTest {
+ protected:
+  static constexpr int64_t kBack = 77, kChange = 79;
+
+  MixtureSpikeTest() { config.sample_every = 1; }
+
+  static std::vector<int32_t> row_of(char source, int64_t index, bool noisy = false) {
+    const auto seed = static_cast<uint64_t>(1000 * source + index);
+    return noisy ? testing::make_noise(24, seed) : testing::make_document(24, seed);
+  }
+  // Sources a and b. Two rows of each, from these on, are noise.
+  void write_sources(int64_t noise_in_a, int64_t noise_in_b) {
+    for (const auto& [source, noise] : {std::pair{'a', noise_in_a}, {'b', noise_in_b}}) {
+      std::vector<std::vector<int32_t>> rows;
+      for (int64_t i = 0; i < 400; ++i) rows.push_back(row_of(source, i, i == noise || i == noise + 1));
+      testing::write_set(directory / std::string(1, source) / "train", rows);
+    }
+  }
+  void read(std::vector<std::pair<char, double>> weights) {
+    config.data.path.clear();
+    config.data.sources.clear();
+    for (const auto& [source, weight] : weights) {
+      const std::string name(1, source);
+      config.data.sources.push_back({name, (directory / name).string(), weight});
+    }
+  }
+  // What a run ends with that reads, without any of this, what is left: the rows of a up to step 77, then by turns
+  // those of a and b from these on.
+  std::string plain(int64_t from_a, int64_t from_b) {
+    std::vector<std::vector<int32_t>> rows;
+    for (int64_t i = 0; i < kBack * kBatch; ++i) rows.push_back(row_of('a', i));
+    for (int64_t i = 0; i < (kSteps - kBack) * kBatch; ++i)
+      rows.push_back(i % 2 == 0 ? row_of('a', from_a + i / 2) : row_of('b', from_b + i / 2));
+    rows.push_back(row_of('a', 0));  // the last token is no row's first
+    testing::write_set(directory / "plain" / "train", rows);
+    const TrainConfig before = config;
+    config.data = {};
+    config.data.shuffle = false;
+    config.data.path = (directory / "plain").string();
+    config.spikes.action = SpikeAction::off;
+    run(options("plain-run"));
+    config = before;
+    return end_of("plain-run");
+  }
+  std::string end_of(const std::string& name) const {
+    return final_state(directory / name) + "\n" + curve_of(directory / name);
+  }
+
+  static std::function<std::string(const Model&)> at_sample(int64_t number, std::function<void()> act) {
+    return [=, count = int64_t{0}](const Model&) mutable {
+      if (++count == number) act();
+      return std::string("x");
+    };
+  }
+  // Ends at the sample of that number, by an interrupt or as a process that is killed.
+  void stop(RunOptions o, int64_t sample, bool kill) {
+    if (!kill) {
+      o.sample = at_sample(sample, request_interrupt);
+      EXPECT_TRUE(run(o).interrupted);
+      return clear_interrupt();
+    }
+    const pid_t child = ::fork();
+    if (child == 0) {
+      o.sample = at_sample(sample, [] { ::raise(SIGKILL); });
+      run(o);
+      ::_exit(0);
+    }
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    ASSERT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << status;
+  }
+  void finish(RunOptions o, const std::string& expected) {
+    o.sample = at_sample(0, {});
+    EXPECT_FALSE(run(o).interrupted);
+    const auto rewinds = records_of(o.out, "rewind");
+    ASSERT_EQ(rewinds.size(), 1u);
+    EXPECT_EQ(rewinds[0].at("step").as_int(), kBack);
+    EXPECT_EQ(rewinds[0].at("left_out"), Json(Json::Array{kBack, kNoisyBatch + 1}));
+    EXPECT_EQ(end_of(o.out.filename().string()), expected);
+  }
+};
+
+// A step of stage 2 takes two rows of each source: batch 79 is rows 316 and 317 of a and 0 and 1 of b, the noise
+// behind.
+TEST_F(MixtureSpikeTest, ARewindAcrossTheBeginOfAStage) {
+  write_sources(318, 2);
+  read({{'a', 1}, {'b', 1}});
+  config.data.stages = {{0, {1, 0}}, {static_cast<double>(kChange) / kSteps, {1, 1}}};
+  const std::string expected = plain(320, 4);
+  finish(options("whole"), expected);
+  for (const bool kill : {false, true}) {
+    for (const int64_t sample : {76, 78, 79, 80, 82, 86}) {  // of them 81 and on are those of steps behind the rewind
+      SCOPED_TRACE(fmt::format("{} at sample {}", kill ? "killed" : "stopped", sample));
+      const RunOptions o = options(fmt::format("{}-{}", kill ? "killed" : "stopped", sample));
+      stop(o, sample, kill);
+      finish(o, expected);
+    }
+  }
+}
+
+// The same rows where b is new in the run's second life.
+TEST_F(MixtureSpikeTest, ARewindAcrossAChangeOfSources) {
+  write_sources(318, 2);
+  read({{'a', 1}});
+  const std::string expected = plain(320, 4);
+  for (const bool kill : {false, true}) {
+    for (const int64_t sample : {0, 1, 3}) {  // 0: none; of the second life
+      SCOPED_TRACE(fmt::format("{} at sample {}", kill ? "killed" : "stopped", sample));
+      RunOptions o = options(fmt::format("{}-{}", kill ? "killed" : "stopped", sample));
+      read({{'a', 1}});
+      stop(o, kChange, false);
+      read({{'a', 1}, {'b', 1}});
+      o.allow_changed_config = true;
+      if (sample > 0) stop(o, sample, kill);
+      finish(o, expected);
+    }
+  }
+}
+
+// A branch has the new weights from its first step on: batches 77 to 79 are rows 308 to 313 of a and 0 to 5 of b.
+TEST_F(MixtureSpikeTest, ARewindToTheBeginOfABranch) {
+  write_sources(314, 6);
+  read({{'a', 1}});
+  const std::string expected = plain(316, 8);
+  stop(options("base"), kBack, false);
+  const std::string trunk = curve_of(directory / "base");
+  read({{'a', 1}, {'b', 1}});
+  for (const bool kill : {false, true}) {
+    for (const int64_t sample : {0, 2, 5}) {
+      SCOPED_TRACE(fmt::format("{} at sample {}", kill ? "killed" : "stopped", sample));
+      RunOptions o = options(fmt::format("{}-{}", kill ? "killed" : "stopped", sample));
+      o.branch = directory / "base" / "checkpoints" / "step-00000077";
+      o.allow_changed_config = true;
+      if (sample > 0) stop(o, sample, kill);
+      o.sample = at_sample(0, {});
+      EXPECT_FALSE(run(o).interrupted);
+      EXPECT_EQ(records_of(o.out, "rewind").size(), 1u);
+      EXPECT_EQ(final_state(o.out) + "\n" + trunk + curve_of(o.out), expected);
+    }
+  }
 }
 
 }  // namespace

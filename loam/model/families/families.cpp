@@ -61,15 +61,20 @@ bool computes_the_same(const ModelConfig& a, const ModelConfig& b) {
 }
 
 bool can_hold(const Family& family, const ModelConfig& config) {
-  if (config.head == HeadKind::scalar && config.head_bias && &family != &kLoamFamily) return false;
+  const auto changes = changes_as(family, config);
+  return changes && changes->empty();
+}
+
+std::optional<std::vector<std::string>> changes_as(const Family& family, const ModelConfig& config) {
+  if (config.head == HeadKind::scalar && config.head_bias && &family != &kLoamFamily) return std::nullopt;
   try {
     ModelConfig read = derive(family.read(family.write(config)));
     read.rope_pairs = config.rope_pairs;
     read.head = config.head;  // said by the architecture's name
     if (config.head == HeadKind::scalar) read.tied_embeddings = config.tied_embeddings;
-    return computes_the_same(read, config);
+    return config_diff(config_to_json(computed(config)), config_to_json(computed(read)));
   } catch (const Error&) {
-    return false;
+    return std::nullopt;
   }
 }
 

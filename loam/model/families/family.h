@@ -2,6 +2,7 @@
 // has forward code.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -50,6 +51,9 @@ bool computes_the_same(const ModelConfig& a, const ModelConfig& b);
 // Can a derived configuration be written as this family? If what was written, read again, computes the same, but for
 // the order of rotated rows, which is changed where it must be.
 bool can_hold(const Family& family, const ModelConfig& config);
+// The settings that would be others then, "norm: "layer" -> "rms"": none if the family can hold it. nullopt if it has
+// no way to write it at all.
+std::optional<std::vector<std::string>> changes_as(const Family& family, const ModelConfig& config);
 const Family& family_for(const ModelConfig& config);  // the first that can; loam's own form holds every one
 
 extern const Family kLlamaFamily, kMistralFamily, kQwen2Family, kQwen3Family, kGemma2Family, kGemma3Family,

@@ -216,13 +216,33 @@ void add_windows(Fields& fields, const GgufForm& form, const ModelConfig& c) {
   if (c.window_rope_theta > 0) fields.add("rope.freq_base_swa", f32(c.window_rope_theta));
 }
 
+// Says how the nearest of the families that llama.cpp has would change a model of another one.
+[[noreturn]] void fail_unknown_family(const Family& family, const ModelConfig& c) {
+  std::string_view nearest;
+  std::optional<std::vector<std::string>> fewest;
+  for (const GgufForm& form : kForms) {
+    auto changes = changes_as(family_named(std::string(form.family)), c);
+    if (!changes || (fewest && changes->size() >= fewest->size())) continue;
+    nearest = form.family;
+    fewest = std::move(changes);
+  }
+  std::string advice;
+  if (fewest && fewest->empty()) {
+    advice = fmt::format("; this model can be one of {}, which loam convert --family {} makes of it", nearest, nearest);
+  } else if (fewest) {
+    advice = fmt::format("; the nearest that it has, {}, would change {}", nearest,
+                         config_detail::joined_names(*fewest, "; "));
+  }
+  fail(ErrorCode::kInvalidArgument, "GGUF: llama.cpp has no family {}{}", family.name, advice);
+}
+
 }  // namespace
 
-const GgufForm& gguf_form(const Family& family) {
+const GgufForm& gguf_form(const Family& family, const ModelConfig& config) {
   for (const GgufForm& form : kForms) {
     if (form.family == family.name) return form;
   }
-  fail(ErrorCode::kInvalidArgument, "GGUF: llama.cpp knows no family {}", family.name);
+  fail_unknown_family(family, config);
 }
 
 void check_gguf(const GgufForm& form, const ModelConfig& c) {

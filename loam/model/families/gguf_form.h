@@ -30,8 +30,9 @@ struct GgufForm {
   int64_t scaled_by_width = 0;  // a model of so many layers scales q.k by 1 / sqrt(C / H), not by 1 / sqrt(D)
 };
 
-// Error{kInvalidArgument} if llama.cpp has no such family.
-const GgufForm& gguf_form(const Family& family);
+// Error{kInvalidArgument} if llama.cpp has no such family: it names the settings that keep `config` from being written
+// as one that it has.
+const GgufForm& gguf_form(const Family& family, const ModelConfig& config);
 // Error{kInvalidArgument} in one line unless llama.cpp's graph computes what `config`, as the family's read() gives it
 // and derived, states; a warning for GELU without tanh.
 void check_gguf(const GgufForm& form, const ModelConfig& config);
