@@ -80,7 +80,7 @@ struct Handles::Owned {
   std::array<Staging, 16> staging;  // a step uploads a few tensors: those of two steps
   size_t next = 0;
   std::shared_ptr<StagingPool> downloads = std::make_shared<StagingPool>();  // those that nobody holds
-  std::vector<Event> marks;  // made once, used again
+  std::vector<Event> marks;                                                  // made once, used again
   size_t marked = 0;
 };
 
