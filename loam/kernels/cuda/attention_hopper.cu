@@ -20,18 +20,20 @@ struct HopperLayout {
   static constexpr int kD = kWidth, kGroups = kGroupsOfBlock, kStages = kRing;
   static constexpr int kM = 64 * kGroups, kN = 128, kPanels = kD / kPanel;
   static constexpr int kThreads = kWarpgroup * (kGroups + 1);
-  static constexpr int kRegisters = kGroups == 2 ? 240 : 160, kRegistersOfCopier = kGroups == 2 ? 24 : 32;
+  static constexpr int kRegisters = kGroups == 2 ? 232 : 160, kRegistersOfCopier = kGroups == 2 ? 40 : 32;
   static constexpr int kQueryBytes = kM * kD * 2, kKeyBytes = kN * kD * 2;
   // Of shared memory: queries, the rings of keys and values, results on their way out, barriers.
   static constexpr int kKeysAt = kQueryBytes, kValuesAt = kKeysAt + kStages * kKeyBytes;
   static constexpr int kOutAt = kValuesAt + kStages * kKeyBytes, kBarriersAt = kOutAt + kQueryBytes;
-  static constexpr int kBytes = kBarriersAt + 8 * (2 + 4 * kStages) + 1024;  // the start is moved to a multiple of 1024
+  static constexpr int kBytes =
+      kBarriersAt + 8 * (2 + 4 * kStages) + TileQueue::kBytes + 1024;  // the start is moved to a multiple of 1024
 };
 
 struct HopperParams {
   CUtensorMap q, k, v, out;
   AttentionParams p;
   int heads = 0, row_tiles = 0, tiles = 0;
+  int* drawn = nullptr;
   int together = 1;  // heads whose keys and values the L2 cache holds at a time
 };
 
@@ -82,7 +84,7 @@ struct Shared {
 };
 
 template <class L>
-__device__ void copy_tiles(const HopperParams& params, const Shared<L>& shared) {
+__device__ void copy_tiles(const HopperParams& params, const Shared<L>& shared, TileQueue& queue) {
   Ring keys, values;
   uint32_t query_parity = 1;
   const auto load_keys = [&](const Tile& tile, int block) {
@@ -103,9 +105,9 @@ __device__ void copy_tiles(const HopperParams& params, const Shared<L>& shared) 
     }
     values.advance<L::kStages>();
   };
-  for (int round = 0, place; (place = tile_of_round(params.tiles, round)) >= 0; ++round) {
+  queue.hand_out([&](int place) {
     const Tile tile = tile_at_place<L>(params, place);
-    if (tile.begin_block == tile.end_block) continue;
+    if (tile.begin_block == tile.end_block) return;
     wait(shared.query_empty(), query_parity);
     query_parity ^= 1;
     arrive_expecting(shared.query_full(), L::kQueryBytes);
@@ -118,7 +120,7 @@ __device__ void copy_tiles(const HopperParams& params, const Shared<L>& shared) 
       load_values(tile, block + 1);
     }
     load_values(tile, tile.begin_block);
-  }
+  });
 }
 
 // The rows of a thread: row(0) and row(1) eight below; see product_abt.
@@ -397,6 +399,7 @@ __global__ void __launch_bounds__(L::kThreads, 1) attention_hopper_kernel(const 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ unsigned char memory[];
   const Shared<L> shared{(shared_address(memory) + 1023) & ~1023u};
+  TileQueue queue{shared.barrier(2 + 4 * L::kStages), params.drawn, params.tiles};
   const int group = static_cast<int>(threadIdx.x) / kWarpgroup;
   if (threadIdx.x == 0) {
     for (const CUtensorMap* map : {&params.q, &params.k, &params.v, &params.out}) fetch_tensor_map(*map);
@@ -406,12 +409,13 @@ __global__ void __launch_bounds__(L::kThreads, 1) attention_hopper_kernel(const 
       init_barrier(shared.key_full(stage), 1), init_barrier(shared.key_empty(stage), kWarps);
       init_barrier(shared.value_full(stage), 1), init_barrier(shared.value_empty(stage), kWarps);
     }
+    queue.init(kWarps);
     publish_barriers();
   }
   __syncthreads();
   if (group == 0) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;\n" ::"n"(L::kRegistersOfCopier));
-    if (threadIdx.x == 0) copy_tiles<L>(params, shared);
+    if (threadIdx.x == 0) copy_tiles<L>(params, shared, queue);
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;\n" ::"n"(L::kRegisters));
     Computer<L> computer{params,
@@ -422,7 +426,7 @@ __global__ void __launch_bounds__(L::kThreads, 1) attention_hopper_kernel(const 
                          static_cast<int>(threadIdx.x) / kWarp % 4};
     // The first turn is the first warpgroup's, the second the second's.
     for (int next = 0; next < computer.group; ++next) pass(computer.kTurn + next, L::kGroups * kWarpgroup);
-    for (int round = 0, place; (place = tile_of_round(params.tiles, round)) >= 0; ++round) {
+    for (int place; (place = queue.take()) >= 0;) {
       computer.template compute_tile<kCap>(tile_at_place<L>(params, place));
     }
     wait_for_stores();
@@ -443,6 +447,9 @@ bool launch(const ExecContext& ctx, const AttentionFwdArgs& a) {
   params.tiles = params.heads * params.row_tiles;
   params.together = heads_together(heads, a.q.dim(2) / a.k.dim(2), a.k.dim(1) * a.k.dim(3) * 4);
   const auto kernel = params.p.softcap > 0 ? attention_hopper_kernel<L, true> : attention_hopper_kernel<L, false>;
+  const Tensor drawn = ctx.empty({1}, DType::i32, MemoryKind::workspace);
+  params.drawn = drawn.data<int32_t>();
+  LOAM_CUDA(cudaMemsetAsync(params.drawn, 0, sizeof(int), stream_of(ctx.stream)));
   LOAM_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, L::kBytes));
   const int blocks = std::min(params.tiles, hopper_multiprocessors());
   kernel<<<static_cast<unsigned>(blocks), L::kThreads, L::kBytes, stream_of(ctx.stream)>>>(params);
@@ -502,7 +509,9 @@ bool hopper_attention_fwd(const ExecContext& ctx, const AttentionFwdArgs& a) {
                      a.dropout.probability == 0 && a.logits.scale > 0 && std::isfinite(a.logits.scale) &&
                      a.k.dim(1) > 0;
   if (!takes || hopper_multiprocessors() == 0) return false;
-  return a.q.dim(3) <= 64 ? launch<HopperLayout<64, 3, 4>>(ctx, a) : launch<HopperLayout<128, 2, 2>>(ctx, a);
+  if (a.q.dim(3) > 64) return launch<HopperLayout<128, 2, 2>>(ctx, a);
+  // Of short rows, tiles of fewer queries leave less of themselves beyond the end and the diagonal.
+  return a.q.dim(1) < 2048 ? launch<HopperLayout<64, 2, 4>>(ctx, a) : launch<HopperLayout<64, 3, 4>>(ctx, a);
 }
 
 }  // namespace loam::cuda

@@ -21,10 +21,10 @@ struct BackwardLayout {
   static constexpr int kKeysAt = 0, kValuesAt = kKeyBytes, kQueriesAt = 2 * kKeyBytes;
   static constexpr int kGradientsAt = kQueriesAt + kStages * kQueryBytes;  // d_out
   static constexpr int kScoresAt = kGradientsAt + kStages * kQueryBytes;   // dS^T, twice
-  static constexpr int kRowsAt = kScoresAt + 2 * kScoreBytes;              // a stage: lse2, keys seen, dots
+  static constexpr int kRowsAt = kScoresAt + 2 * kScoreBytes;              // a stage: shifts, dots, keys seen
   static constexpr int kRowBytes = kM * 16;
   static constexpr int kBarriersAt = kRowsAt + kStages * kRowBytes;
-  static constexpr int kBytes = kBarriersAt + 8 * (2 + 4 * kStages) + 1024;
+  static constexpr int kBytes = kBarriersAt + 8 * (2 + 4 * kStages) + TileQueue::kBytes + 1024;
 };
 
 struct BackwardParams {
@@ -32,11 +32,12 @@ struct BackwardParams {
   AttentionParams p;
   int groups = 0, key_tiles = 0, tiles = 0, together = 1;  // groups: key/value heads of all batch rows
   int padded = 0;                                          // T up to a multiple of 128
-  float *lse2 = nullptr, *dots = nullptr;                  // [B,H,padded]
+  float *shifts = nullptr, *dots = nullptr;                // [B,H,padded]: -lse / scale; -out . d_out
   int2* seen = nullptr;                                    // [B,padded]
   int2* met = nullptr;                                     // [B,key_tiles]: the queries that see some key of a tile
   float* d_q = nullptr;                                    // [B,H,padded,D] in an order of its own
-  int* bad = nullptr;                                      // 1: some gradient is not finite
+  int* drawn = nullptr;
+  int* bad = nullptr;  // 1: some gradient is not finite
 };
 
 // --- before: dots of out and d_out, what each query sees, which queries meet a tile; sums of d_q are 0
@@ -66,8 +67,8 @@ __global__ void __launch_bounds__(kPrepareThreads) prepare_kernel(const __grid_c
   for (int step = 1; step < kLanes; step *= 2) dot += __shfl_xor_sync(kAllLanes, dot, step);
   if (lane > 0) return;
   const int2 seen = t < p.T ? p.visible(b, t) : int2{INT_MAX, 0};  // after all others
-  params.dots[row] = dot;
-  params.lse2[row] = seen.x < seen.y ? *p.lse.at(b, t, h) * kLog2e : INFINITY;
+  params.dots[row] = -dot;
+  params.shifts[row] = seen.x < seen.y ? -*p.lse.at(b, t, h) / p.scale : -INFINITY;
   if (h == 0) params.seen[int64_t{b} * params.padded + t] = seen;
 }
 
@@ -87,7 +88,7 @@ __device__ inline int first_not_before(int T, Before before) {
 }
 __global__ void meet_kernel(const __grid_constant__ BackwardParams params, int all) {
   const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
-  if (i == 0) *params.bad = 0;
+  if (i == 0) *params.bad = *params.drawn = 0;
   if (i >= all) return;
   const AttentionParams& p = params.p;
   const int b = i / params.key_tiles, key = i % params.key_tiles * kN;
@@ -129,9 +130,9 @@ struct BackwardShared {
   __device__ uint32_t score(int buffer, int panel, int key) const {
     return base + L::kScoresAt + buffer * L::kScoreBytes + (panel * kN + key) * kPanelRow;
   }
-  __device__ uint32_t lse2(int stage) const { return base + L::kRowsAt + stage * L::kRowBytes; }
-  __device__ uint32_t dots(int stage) const { return lse2(stage) + L::kM * 4; }
-  __device__ uint32_t seen(int stage) const { return lse2(stage) + L::kM * 8; }
+  __device__ uint32_t shifts(int stage) const { return base + L::kRowsAt + stage * L::kRowBytes; }
+  __device__ uint32_t dots(int stage) const { return shifts(stage) + L::kM * 4; }
+  __device__ uint32_t seen(int stage) const { return shifts(stage) + L::kM * 8; }
   __device__ uint32_t barrier(int i) const { return base + L::kBarriersAt + 8 * i; }
   __device__ uint32_t keys_full() const { return barrier(0); }
   __device__ uint32_t keys_empty() const { return barrier(1); }
@@ -142,13 +143,13 @@ struct BackwardShared {
 };
 
 template <class L>
-__device__ void copy_for_backward(const BackwardParams& params, const BackwardShared<L>& shared) {
+__device__ void copy_for_backward(const BackwardParams& params, const BackwardShared<L>& shared, TileQueue& queue) {
   Ring ring;  // of queries and of gradients, which advance together
   uint32_t keys_parity = 1;
   const int G = static_cast<int>(params.p.group.divisor), H = params.p.K * G;
-  for (int round = 0, place; (place = tile_of_round(params.tiles, round)) >= 0; ++round) {
+  queue.hand_out([&](int place) {
     const KeyTile tile = key_tile_at<L>(params, place);
-    if (tile.begin == tile.end) continue;
+    if (tile.begin == tile.end) return;
     wait(shared.keys_empty(), keys_parity);
     keys_parity ^= 1;
     arrive_expecting(shared.keys_full(), 2 * L::kKeyBytes);
@@ -162,24 +163,24 @@ __device__ void copy_for_backward(const BackwardParams& params, const BackwardSh
         const int t = block * L::kM, stage = ring.stage;
         const int64_t row = (int64_t{tile.b} * H + h) * params.padded + t;
         wait(shared.query_empty(stage), ring.parity ^ 1);
-        arrive_expecting(shared.query_full(stage), L::kQueryBytes + L::kM * 12);
+        arrive_expecting(shared.query_full(stage), L::kQueryBytes + L::kM * 16);
         for (int panel = 0; panel < L::kPanels; ++panel) {
           load_box(shared.query(stage, panel), params.q, shared.query_full(stage), panel * kPanel, t, h, tile.b);
         }
-        load_bytes(shared.lse2(stage), params.lse2 + row, L::kM * 4, shared.query_full(stage));
+        load_bytes(shared.shifts(stage), params.shifts + row, L::kM * 4, shared.query_full(stage));
+        load_bytes(shared.dots(stage), params.dots + row, L::kM * 4, shared.query_full(stage));
         load_bytes(shared.seen(stage), params.seen + int64_t{tile.b} * params.padded + t, L::kM * 8,
                    shared.query_full(stage));
         wait(shared.gradient_empty(stage), ring.parity ^ 1);
-        arrive_expecting(shared.gradient_full(stage), L::kQueryBytes + L::kM * 4);
+        arrive_expecting(shared.gradient_full(stage), L::kQueryBytes);
         for (int panel = 0; panel < L::kPanels; ++panel) {
           load_box(shared.gradient(stage, panel), params.d_out, shared.gradient_full(stage), panel * kPanel, t, h,
                    tile.b);
         }
-        load_bytes(shared.dots(stage), params.dots + row, L::kM * 4, shared.gradient_full(stage));
         ring.advance<kStages>();
       }
     }
-  }
+  });
 }
 
 __device__ inline float2 read_pair(uint32_t address) {
@@ -187,11 +188,12 @@ __device__ inline float2 read_pair(uint32_t address) {
   asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];\n" : "=f"(pair.x), "=f"(pair.y) : "r"(address));
   return pair;
 }
-__device__ inline int4 read_four(uint32_t address) {
+__device__ inline int4 read_four(uint32_t address) {  // where it stands: ahead, too many registers would be taken
   int4 four;
-  asm volatile("ld.shared.v4.s32 {%0, %1, %2, %3}, [%4];\n"
+  asm volatile("ld.volatile.shared.v4.s32 {%0, %1, %2, %3}, [%4];\n"
                : "=r"(four.x), "=r"(four.y), "=r"(four.z), "=r"(four.w)
-               : "r"(address));
+               : "r"(address)
+               : "memory");
   return four;
 }
 __device__ inline void add_in_memory(float* to, float a, float b, float c, float d) {
@@ -214,7 +216,17 @@ struct BackwardComputer {
 
   __device__ __forceinline__ int row(int i) const { return half * kHalf + warp * 16 + i * 8 + lane / 4; }
 
-  // c = (keys or values) (queries or gradients)^T
+  // Sums of products begin with what stands at `from` for each query. (While products are under way the compiler would
+  // wait for them before it fills other registers of theirs.)
+  __device__ __forceinline__ void start(float (&c)[kM / 2], uint32_t from) {
+#pragma unroll
+    for (int n = 0; n < kM / 8; ++n) {
+      const float2 pair = read_pair(from + (8 * n + lane % 4 * 2) * 4);
+      c[4 * n] = c[4 * n + 2] = pair.x, c[4 * n + 1] = c[4 * n + 3] = pair.y;
+    }
+    pin(c);
+  }
+  // c += (keys or values) (queries or gradients)^T
   template <class Left, class Right>
   __device__ __forceinline__ void multiply_scores(float (&c)[kM / 2], Left left, Right right) {
     pin(c);
@@ -222,7 +234,7 @@ struct BackwardComputer {
 #pragma unroll
     for (int k = 0; k < kD / 16; ++k) {
       product_abt<kM>(c, panel_along_k(left(k / 4)) + k % 4 * kNextK, panel_along_k(right(k / 4)) + k % 4 * kNextK,
-                      k > 0);
+                      true);
     }
     end_products();
     pin(c);
@@ -244,14 +256,7 @@ struct BackwardComputer {
     const int from = first_key + half * kHalf;
     const bool all_see = last.z <= from && first.y >= from + kHalf;
 #pragma unroll
-    for (int n = 0; n < kM / 8; ++n) {
-      const float2 lse2 = read_pair(shared.lse2(ring.stage) + (8 * n + lane % 4 * 2) * 4);
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        s[4 * n + 2 * i] = exp2_fast(fmaf(s[4 * n + 2 * i], params.p.factor, -lse2.x));
-        s[4 * n + 2 * i + 1] = exp2_fast(fmaf(s[4 * n + 2 * i + 1], params.p.factor, -lse2.y));
-      }
-    }
+    for (float& x : s) x = exp2_fast(x * params.p.factor);
     if (all_see) return;
 #pragma unroll
     for (int n = 0; n < kM / 8; ++n) {
@@ -268,14 +273,7 @@ struct BackwardComputer {
   // d becomes the gradient of scale * s: 0 where the weight is.
   __device__ __forceinline__ void to_gradients(const float (&s)[kM / 2], float (&d)[kM / 2]) {
 #pragma unroll
-    for (int n = 0; n < kM / 8; ++n) {
-      const float2 dot = read_pair(shared.dots(ring.stage) + (8 * n + lane % 4 * 2) * 4);
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        d[4 * n + 2 * i] = s[4 * n + 2 * i] * (d[4 * n + 2 * i] - dot.x);
-        d[4 * n + 2 * i + 1] = s[4 * n + 2 * i + 1] * (d[4 * n + 2 * i + 1] - dot.y);
-      }
-    }
+    for (int i = 0; i < kM / 2; ++i) d[i] *= s[i];
   }
   __device__ __forceinline__ void pack(uint32_t (&to)[kM / 4], const float (&from)[kM / 2]) {
 #pragma unroll
@@ -316,6 +314,8 @@ struct BackwardComputer {
     uint32_t weights[kM / 4], gradients[kM / 4];
     const int stage = ring.stage;
     wait(shared.query_full(stage), ring.parity);
+    start(s, shared.shifts(stage));
+    start(d, shared.dots(stage));
     multiply_scores(
         s, [&](int panel) { return shared.key(panel, half * kHalf); },
         [&](int panel) { return shared.query(stage, panel); });
@@ -326,11 +326,19 @@ struct BackwardComputer {
     wait_for_products<1>();
     pin(s);
     to_weights(s, tile.first);
-    pack(weights, s);
-    add_product(d_values, weights, shared.gradient(stage, 0));
-    wait_for_products<1>();
-    pin(d);
-    to_gradients(s, d);
+    if constexpr (kD == 128) {  // there are registers for both
+      pack(weights, s);
+      add_product(d_values, weights, shared.gradient(stage, 0));
+      wait_for_products<1>();
+      pin(d);
+      to_gradients(s, d);
+    } else {
+      wait_for_products<0>();
+      pin(d);
+      to_gradients(s, d);
+      pack(weights, s);
+      add_product(d_values, weights, shared.gradient(stage, 0));
+    }
     pack(gradients, d);
     share(gradients);
     publish_shared();
@@ -416,6 +424,7 @@ __global__ void __launch_bounds__(kThreads, 1) backward_kernel(const __grid_cons
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ unsigned char memory[];
   const BackwardShared<L> shared{(shared_address(memory) + 1023) & ~1023u};
+  TileQueue queue{shared.barrier(2 + 4 * kStages), params.drawn, params.tiles};
   const int group = static_cast<int>(threadIdx.x) / kWarpgroup;
   if (threadIdx.x == 0) {
     for (const CUtensorMap* map : {&params.q, &params.k, &params.v, &params.d_out, &params.d_k, &params.d_v})
@@ -426,17 +435,18 @@ __global__ void __launch_bounds__(kThreads, 1) backward_kernel(const __grid_cons
       init_barrier(shared.query_full(stage), 1), init_barrier(shared.query_empty(stage), kWarps);
       init_barrier(shared.gradient_full(stage), 1), init_barrier(shared.gradient_empty(stage), kWarps);
     }
+    queue.init(kWarps);
     publish_barriers();
   }
   __syncthreads();
   if (group == 0) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 24;\n");
-    if (threadIdx.x == 0) copy_for_backward<L>(params, shared);
+    if (threadIdx.x == 0) copy_for_backward<L>(params, shared, queue);
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 240;\n");
     BackwardComputer<L> computer{params, shared, group - 1, static_cast<int>(threadIdx.x) % kWarp,
                                  static_cast<int>(threadIdx.x) / kWarp % 4};
-    for (int round = 0, place; (place = tile_of_round(params.tiles, round)) >= 0; ++round) {
+    for (int place; (place = queue.take()) >= 0;) {
       computer.compute_tile(key_tile_at<L>(params, place));
     }
   }
@@ -488,11 +498,12 @@ bool launch(const ExecContext& ctx, const AttentionBwdArgs& a, const AttentionPa
   params.tiles = params.groups * params.key_tiles, params.padded = static_cast<int>(padded);
   params.together = heads_together(params.groups, 1, padded * L::kD * 8 * static_cast<int64_t>(p.group.divisor));
   const Tensor rows = ctx.empty(Shape{2 * B * H * padded}, DType::f32, MemoryKind::workspace);
-  const Tensor marks = ctx.empty(Shape{2 * B * (padded + params.key_tiles)}, DType::i32, MemoryKind::workspace);
+  const Tensor marks = ctx.empty(Shape{2 * B * (padded + params.key_tiles) + 1}, DType::i32, MemoryKind::workspace);
   const Tensor sums = ctx.empty(Shape{B * H * padded * L::kD}, DType::f32, MemoryKind::workspace);
   if (ctx.arena->sparse()) return true;
-  params.lse2 = rows.data<float>(), params.dots = params.lse2 + B * H * padded;
+  params.shifts = rows.data<float>(), params.dots = params.shifts + B * H * padded;
   params.seen = reinterpret_cast<int2*>(marks.data<int32_t>()), params.met = params.seen + B * padded;
+  params.drawn = reinterpret_cast<int*>(params.met + B * params.key_tiles);
   params.bad = bad;
   params.d_q = sums.data<float>();
 
