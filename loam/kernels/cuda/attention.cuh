@@ -100,6 +100,7 @@ struct AttentionParams {
   const StepState* step = nullptr;
   Query* queries = nullptr;  // [B,K,rows], backward's
   bool accumulate_q = false, accumulate_k = false, accumulate_v = false;
+  const int* only_if = nullptr;  // backward's kernels do nothing where it is there and 0
 
   template <class Args>
   AttentionParams(const ExecContext& ctx, const Args& a) : q(a.q), k(a.k), v(a.v), out(a.out), lse(a.lse) {
@@ -129,6 +130,7 @@ struct AttentionParams {
     step = ctx.step;
   }
 
+  __device__ bool idle() const { return only_if && *only_if == 0; }
   // Of a head of the group, the row's position and query head.
   __device__ int position_of(int row) const { return group.quotient(row); }
   __device__ int head_of(int kv, int row) const {

@@ -1,6 +1,7 @@
 // Attention, backward: what is needed of each row, then d_q. d_k and d_v are in attention_bwd_kv.cu; both make the
 // weights again (Dao 2023, algorithm 2, with its two loops apart, so that every sum has one owner and a fixed order).
 #include "loam/kernels/cuda/attention_bwd.cuh"
+#include "loam/kernels/cuda/attention_hopper.h"
 #include "loam/kernels/cuda/register.h"
 
 namespace loam::cuda {
@@ -11,6 +12,7 @@ constexpr int kPrepareThreads = 256, kPrepareLanes = 8;
 // Fills params.queries: eight lanes take a row.
 template <class T>
 __global__ void prepare_queries_kernel(const __grid_constant__ AttentionParams p, int64_t all_rows) {
+  if (p.idle()) return;
   const int64_t index = (int64_t{blockIdx.x} * kPrepareThreads + threadIdx.x) / kPrepareLanes;
   const int lane = threadIdx.x % kPrepareLanes;
   const int head = static_cast<int>(min(index, all_rows - 1) / p.rows), b = head / p.K, kv = head % p.K;
@@ -47,6 +49,7 @@ constexpr int backward_q_bytes() {
 template <class L>
 __global__ void __launch_bounds__(L::kThreads, L::kMinBlocks)
     attention_bwd_q_kernel(const __grid_constant__ AttentionParams p) {
+  if (p.idle()) return;
   using T = typename L::Element;
   constexpr int kTile = L::kN * L::kD;
   extern __shared__ __align__(1024) unsigned char memory[];
@@ -140,6 +143,8 @@ void attention_bwd(const ExecContext& ctx, const AttentionBwdArgs& a) {
   const int64_t all_rows = batch * p.K * p.rows;
   const Tensor queries =
       ctx.empty({all_rows, static_cast<int64_t>(sizeof(Query)) / 4}, DType::f32, MemoryKind::workspace);
+  const Tensor bad = ctx.empty({1}, DType::i32, MemoryKind::workspace);
+  if (all_rows > 0 && hopper_attention_bwd(ctx, a, p, bad.data<int32_t>())) p.only_if = bad.data<int32_t>();
   if (ctx.arena->sparse()) return;
   p.queries = reinterpret_cast<Query*>(queries.data<float>());
   if (all_rows > 0) {

@@ -17,6 +17,7 @@ constexpr int backward_kv_bytes() {
 template <class L, Gradients kOf>
 __global__ void __launch_bounds__(L::kThreads, L::kMinBlocks)
     attention_bwd_kv_kernel(const __grid_constant__ AttentionParams p) {
+  if (p.idle()) return;
   using T = typename L::Element;
   constexpr int kTile = L::kN * L::kD;
   constexpr bool kKeys = kOf != Gradients::values, kValues = kOf != Gradients::keys;

@@ -2,6 +2,7 @@
 // Their queries lie in shared memory; keys and values come tile by tile (kN of each), the next tile on its way while
 // one is used. A thread keeps for each of its rows the greatest logit so far, in units of ln 2, its part of the sum of
 // exponentials, and its part of the weighted sum of values.
+#include "loam/kernels/cuda/attention_hopper.h"
 #include "loam/kernels/cuda/attention_layout.cuh"
 #include "loam/kernels/cuda/register.h"
 
@@ -175,6 +176,7 @@ struct ForwardLayout<float, D> : FmaLayout<64, 32, D> {};
 
 void attention_fwd(const ExecContext& ctx, const AttentionFwdArgs& a) {
   if (ctx.arena->sparse() || a.out.numel() == 0) return;
+  if (ctx.numerics != Numerics::exact && hopper_attention_fwd(ctx, a)) return;
   AttentionParams p(ctx, a);
   p.max_logit = StatisticView(a.max_logit);
   const int64_t batch = a.q.dim(0);
