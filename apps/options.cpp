@@ -95,7 +95,7 @@ void add_device(Command& command, std::string& device) {
 }
 
 void add_dtype(Command& command, std::string& dtype, const std::string& help) {
-  command.add_option("--dtype", dtype, help).one_of({"f32", "bf16"}).show_default(dtype);
+  command.add_option("--dtype", dtype, help).one_of({"f32", "bf16", "f16"}).show_default(dtype);
 }
 
 void add_numerics(Command& command, Numerics& numerics) {

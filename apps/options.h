@@ -28,7 +28,7 @@ Option add_bytes(Command& command, const std::string& flag, int64_t& value, cons
 Option add_number(Command& command, const std::string& flag, double& value, const std::string& help, double low,
                   double high, bool above_low = false);
 
-// --device; --dtype f32|bf16; --numerics; --text-key and --doc-separator of documents.
+// --device; --dtype f32|bf16|f16; --numerics; --text-key and --doc-separator of documents.
 void add_device(Command& command, std::string& device);
 void add_dtype(Command& command, std::string& dtype, const std::string& help);
 void add_numerics(Command& command, Numerics& numerics);

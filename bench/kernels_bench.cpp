@@ -60,7 +60,7 @@ class Bench {
       for (int64_t i = 0; i < t.numel(); ++i) {
         // A stride that is odd against the table's size, so that no two rows are alike.
         const float value = scale * noise_[static_cast<size_t>(i + i / 40961) % kNoise];
-        dtype == DType::f32 ? t.data<float>()[i] = value : (t.data<Bf16>()[i] = Bf16(value), value);
+        visit_float(dtype, "noise", [&](auto type) { t.data<decltype(type)>()[i] = decltype(type)(value); });
       }
     }
     return sets;

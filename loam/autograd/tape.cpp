@@ -246,8 +246,7 @@ Tape::Tape() : state_(std::make_unique<State>()) {}
 Tape::~Tape() = default;
 
 Var Tape::leaf(Tensor value) {
-  LOAM_CHECK(value && (value.dtype() == DType::f32 || value.dtype() == DType::bf16),
-             "tape: a leaf must be a tensor of f32 or bf16");
+  LOAM_CHECK(value && is_float(value.dtype()), "tape: a leaf must be a tensor of f32, bf16 or f16");
   const int32_t id = state_->slots.add(value);
   state_->slots.mark_leaf(id);
   return Var(std::move(value), id);

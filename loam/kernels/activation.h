@@ -1,4 +1,4 @@
-// Activations and gated units, element by element; f32 or bf16, arithmetic in f32. Legend: N rows, F width of the
+// Activations and gated units, element by element; f32, bf16 or f16, arithmetic in f32. Legend: N rows, F width of the
 // hidden layer.
 #pragma once
 

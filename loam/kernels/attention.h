@@ -35,8 +35,8 @@ struct AttentionDropout {
 };
 
 // out[b,i,h] = sum_j softmax_j(logit(b,i,j,h)) v[b,j,h'].
-// q, k, v, out share one dtype, f32 or bf16; scores, softmax and sums are f32; D a multiple of 8, at most 256. The last
-// axis has stride 1, other strides are free.
+// q, k, v, out share one dtype, f32, bf16 or f16; scores, softmax and sums are f32; D a multiple of 8, at most 256. The
+// last axis has stride 1, other strides are free.
 struct AttentionFwdArgs {
   View q;  // [B,T,H,D]
   View k;  // [B,S,K,D]

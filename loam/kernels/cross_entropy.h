@@ -1,6 +1,6 @@
 // Row kernels of the softmax over the vocabulary. Legend: N rows (tokens), V columns of the chunk of logits at hand,
-// which starts at vocabulary index `begin`. Logits are f32 or bf16; statistics are f32. A target of -1 means: no loss,
-// no gradient at this row.
+// which starts at vocabulary index `begin`. Logits are f32, bf16 or f16; statistics are f32. A target of -1 means: no
+// loss, no gradient at this row.
 #pragma once
 
 #include "loam/kernels/exec_context.h"

@@ -19,7 +19,7 @@ constexpr uint32_t dropout_bound(float probability) { return static_cast<uint32_
 
 // out = in / (1 - probability) where an element is kept, else 0.
 struct DropoutArgs {
-  View in;  // [B,n], f32 or bf16
+  View in;  // [B,n], f32, bf16 or f16
   float probability = 0;
   uint64_t site = 0;
   View out;                 // [B,n]; may be the same memory

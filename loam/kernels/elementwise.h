@@ -1,5 +1,6 @@
 // Element-by-element kernels. Legend: N rows, C columns. All tensors of a call have the same shape unless said; any
-// strides are allowed, contiguous ones are fast. float types: f32, bf16; arithmetic is done in f32.
+// strides are allowed; contiguous tensors (to add or scale, of one type) are fast. float types: f32, bf16, f16;
+// arithmetic is done in f32.
 #pragma once
 
 #include "loam/kernels/exec_context.h"
@@ -12,7 +13,8 @@ struct FillArgs {
   float value = 0;
 };
 
-// out = in, converted to out's dtype (f32 and bf16 either way, rounding to nearest even; any dtype to itself).
+// out = in, converted to out's dtype (any float type to any, rounding to nearest even, above f16's range to infinity;
+// any dtype to itself).
 struct CopyArgs {
   View in;
   View out;

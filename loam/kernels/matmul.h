@@ -7,11 +7,10 @@ namespace loam {
 
 // c = alpha * op(a) op(b) (+ c if accumulate) (+ bias on each row), accumulated in f32.
 // op(a) is [M,K]: a itself, or with transpose_a the transpose of a [K,M]; likewise op(b) is [K,N].
-// a and b have one dtype (f32 or bf16); c is f32 or that dtype. Matrices have a unit stride on the last axis and any
-// row stride. No aliasing. The weight of a linear layer is [out, in], so y = x W^T is {a = x, b = W, transpose_b}, dx =
-// dy W is {dy, W}, dW += dy^T x is {dy, transpose_a, x, accumulate}. M, N or K of 0 is allowed: an empty sum is 0. A
-// bias in f32 may be rounded to bf16 where c is bf16. With Numerics::exact no split over K: a row of c does not depend
-// on M.
+// a and b have one dtype (f32, bf16 or f16); c is f32 or that dtype. Matrices have a unit stride on the last axis and
+// any row stride. No aliasing. The weight of a linear layer is [out, in], so y = x W^T is {a = x, b = W, transpose_b},
+// dx = dy W is {dy, W}, dW += dy^T x is {dy, transpose_a, x, accumulate}. M, N or K of 0 is allowed: an empty sum is 0.
+// A bias in f32 may be rounded to c's dtype. With Numerics::exact no split over K: a row of c does not depend on M.
 struct MatmulArgs {
   View a;
   bool transpose_a = false;

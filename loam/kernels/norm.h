@@ -1,7 +1,6 @@
 // Normalisation over the last axis. Legend: N rows (all axes but the last; x and out may also be [N/G,G,C], where the G
-// rows of a group lie apart from the next group's), C width. x, out and their gradients
-// share one float dtype (f32 or bf16); weights, statistics and weight gradients are f32; arithmetic is f32 (sums of a
-// row in a fixed order).
+// rows of a group lie apart from the next group's), C width. x, out and their gradients share one float dtype (f32,
+// bf16 or f16); weights, statistics and weight gradients are f32; arithmetic is f32 (sums of a row in a fixed order).
 #pragma once
 
 #include "loam/kernels/exec_context.h"

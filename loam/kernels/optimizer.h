@@ -8,7 +8,7 @@ namespace loam {
 // *out += sum of x^2, in f64 chunks of a fixed size added in order: the same bits for any number of threads. A
 // non-finite x makes out non-finite; no sum of finite x does.
 struct SumSquaresArgs {
-  View x;       // [n], f32 or bf16
+  View x;       // [n], f32, bf16 or f16
   double* out;  // in the device's memory
 };
 
@@ -27,7 +27,7 @@ struct ClipArgs {
 // threads.
 struct UpdateArgs {
   View master;    // [n], f32: the parameter itself
-  View weight;    // [n], bf16 copy used by the model; absent when the model computes with the master
+  View weight;    // [n], bf16 or f16 copy used by the model; absent when the model computes with the master
   View gradient;  // [n], f32
   float lr_scale = 1, weight_decay = 0;
 };

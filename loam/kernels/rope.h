@@ -15,7 +15,7 @@ enum class RopeLayout : uint8_t {
 // angle is computed and reduced in f32 or better from an integer position: error below 1e-3 at position 32768.
 // `inverse` rotates back (and stretches all the same): the gradient.
 struct RopeArgs {
-  View in;         // [N,H,D], f32 or bf16; last axis of stride 1
+  View in;         // [N,H,D], f32, bf16 or f16; last axis of stride 1
   View positions;  // [N], i32
   View frequency;  // [R/2], f32: theta^(-2k/R); R <= D, the first R elements of a head are rotated, the rest copied
   RopeLayout layout = RopeLayout::half;

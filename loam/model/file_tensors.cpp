@@ -89,7 +89,7 @@ void FileTensors::check_one(const std::string& name, const Shape& shape) const {
     fail(ErrorCode::kBadFormat, "{}: {} has shape {}, the configuration makes {}", directory_.string(), name,
          t.shape().str(), shape.str());
   }
-  if (t.dtype() != DType::f32 && t.dtype() != DType::bf16 && t.dtype() != DType::f16) {
+  if (!is_float(t.dtype())) {
     fail(ErrorCode::kBadFormat, "{}: {} has dtype {}, not a float type", directory_.string(), name,
          dtype_name(t.dtype()));
   }

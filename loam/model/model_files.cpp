@@ -70,7 +70,7 @@ Json ids_json(const std::vector<int32_t>& ids) {
 }
 
 Json config_json(const Family& family, const ModelConfig& config, DType dtype, const Json& bos, const Json& eos) {
-  const char* dtype_text = dtype == DType::bf16 ? "bfloat16" : "float32";
+  const char* dtype_text = dtype == DType::bf16 ? "bfloat16" : dtype == DType::f16 ? "float16" : "float32";
   Json json = Json::object();
   const bool scalar = config.head == HeadKind::scalar;
   json["architectures"] = Json(Json::Array{Json(scalar ? family.classifier : family.architecture)});
@@ -158,8 +158,7 @@ void save_model(const ExecContext& ctx, const Model& model, const Path& director
 
 void save_model(const ExecContext& ctx, const Model& model, const std::function<Tensor(int32_t index)>& weight,
                 const Path& directory, const SaveModelOptions& options) {
-  LOAM_CHECK(options.dtype == DType::f32 || options.dtype == DType::bf16, "models are written in f32 or bf16, not {}",
-             dtype_name(options.dtype));
+  LOAM_CHECK(is_float(options.dtype), "models are written in f32, bf16 or f16, not {}", dtype_name(options.dtype));
   const ModelConfig& config = model.config();
   const Family& family = family_to_write(model, options);
   const int32_t bos_id = options.bos_id.value_or(model.bos_id);

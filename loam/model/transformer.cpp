@@ -94,8 +94,10 @@ Var Transformer::embed(const Context& ctx, const Tensor& ids, SequenceContext& s
   Var x = ops::embedding(ctx, ids, embedding_);
   if (config_.embedding_scale != 1) {
     // Rounded to the model's dtype, as Gemma is trained and as transformers does.
-    const auto factor = static_cast<float>(config_.embedding_scale);
-    x = ops::scale(ctx, x, x.dtype() == DType::bf16 ? static_cast<float>(Bf16(factor)) : factor);
+    const float factor = visit_float(x.dtype(), "model", [&](auto type) {
+      return static_cast<float>(decltype(type)(static_cast<float>(config_.embedding_scale)));
+    });
+    x = ops::scale(ctx, x, factor);
   }
   if (config_.positions == PositionKind::learned || config_.positions == PositionKind::sinusoidal) {
     check_positions(positions, config_.context_length);

@@ -3,42 +3,11 @@
 #include <algorithm>
 #include <atomic>
 #include <bit>
-#include <cmath>
 
 #include "loam/base/parallel_for.h"
 
 namespace loam {
-
-float half_to_float(uint16_t bits) {
-  const uint32_t sign = uint32_t{bits & 0x8000u} << 16, exponent = (bits >> 10) & 0x1Fu, mantissa = bits & 0x3FFu;
-  if (exponent == 31) return std::bit_cast<float>(sign | 0x7F800000u | (mantissa << 13));  // infinity, NaN
-  if (exponent > 0) return std::bit_cast<float>(sign | ((exponent + 112) << 23) | (mantissa << 13));
-  const float small = std::ldexp(static_cast<float>(mantissa), -24);
-  return sign ? -small : small;
-}
-
-uint16_t float_to_half(float value) {
-  const uint32_t bits = std::bit_cast<uint32_t>(value), sign = (bits >> 16) & 0x8000u, magnitude = bits & 0x7FFFFFFFu;
-  const auto with_sign = [sign](uint32_t half) { return static_cast<uint16_t>(sign | half); };
-  if (magnitude > 0x7F800000u) return with_sign(0x7E00u | ((magnitude >> 13) & 0x3FFu));
-  if (magnitude < 0x38800000u) {  // below the least normal one: a multiple of 2^-24, added in float, which rounds
-    return with_sign(std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) - 0x3F000000u);
-  }
-  const uint32_t rounded = (magnitude + 0xFFFu + ((magnitude >> 13) & 1u)) >> 13;
-  return with_sign(std::min(rounded - (112u << 10), 0x7C00u));
-}
-
 namespace {
-
-// IEEE 754 binary16, for storage.
-struct Half {
-  uint16_t bits = 0;
-  explicit Half(float value) : bits(float_to_half(value)) {}
-};
-
-float load(float value) { return value; }
-float load(Bf16 value) { return static_cast<float>(value); }
-float load(Half value) { return half_to_float(value.bits); }
 
 struct Grid {
   int64_t rows, cols, row_stride, col_stride;
@@ -59,21 +28,10 @@ void copy_typed(const Tensor& from, const Tensor& to, const std::vector<int64_t>
     for (int64_t r = begin; r < end; ++r) {
       const From* row = in + (row_of.empty() ? r : row_of[static_cast<size_t>(r)]) * source.row_stride;
       for (int64_t c = 0; c < target.cols; ++c) {
-        out[r * target.row_stride + c * target.col_stride] = To(load(row[c * source.col_stride]));
+        out[r * target.row_stride + c * target.col_stride] = To(static_cast<float>(row[c * source.col_stride]));
       }
     }
   });
-}
-
-template <class From>
-void copy_from(const Tensor& from, const Tensor& to, const std::vector<int64_t>& row_of, int threads) {
-  if (to.dtype() == DType::bf16) {
-    copy_typed<From, Bf16>(from, to, row_of, threads);
-  } else if (to.dtype() == DType::f16) {
-    copy_typed<From, Half>(from, to, row_of, threads);
-  } else {
-    copy_typed<From, float>(from, to, row_of, threads);
-  }
 }
 
 template <class T>
@@ -82,7 +40,7 @@ NonFinite count_typed(const T* values, int64_t count, int threads) {
   parallel_for(threads, count, int64_t{1} << 16, [&](int64_t begin, int64_t end, int) {
     int64_t own_nan = 0, own_infinite = 0;
     for (int64_t i = begin; i < end; ++i) {
-      const uint32_t magnitude = std::bit_cast<uint32_t>(load(values[i])) & 0x7FFFFFFFu;
+      const uint32_t magnitude = std::bit_cast<uint32_t>(static_cast<float>(values[i])) & 0x7FFFFFFFu;
       own_nan += magnitude > 0x7F800000u;
       own_infinite += magnitude == 0x7F800000u;
     }
@@ -96,35 +54,18 @@ NonFinite count_typed(const T* values, int64_t count, int threads) {
 
 NonFinite count_non_finite(const Tensor& t, int threads) {
   LOAM_CHECK(t.is_contiguous(), "weights: a contiguous tensor is needed");
-  const void* data = t.view().data;
-  switch (t.dtype()) {
-    case DType::f32:
-      return count_typed(static_cast<const float*>(data), t.numel(), threads);
-    case DType::bf16:
-      return count_typed(static_cast<const Bf16*>(data), t.numel(), threads);
-    case DType::f16:
-      return count_typed(static_cast<const Half*>(data), t.numel(), threads);
-    default:
-      fail(ErrorCode::kInvalidArgument, "weights: dtype {} is not a float type", dtype_name(t.dtype()));
-  }
+  return visit_float(t.dtype(), "weights",
+                     [&](auto type) { return count_typed(t.data<decltype(type)>(), t.numel(), threads); });
 }
 
 void copy_weights(const Tensor& from, const Tensor& to, const std::vector<int64_t>& row_of, int threads) {
   LOAM_CHECK(from.shape() == to.shape(), "weights: shapes {} and {} differ", from.shape().str(), to.shape().str());
   LOAM_CHECK(row_of.empty() || static_cast<int64_t>(row_of.size()) == to.dim(0), "weights: an order of {} rows for {}",
              row_of.size(), to.dim(0));
-  LOAM_CHECK(to.dtype() == DType::f32 || to.dtype() == DType::bf16 || to.dtype() == DType::f16,
-             "weights: cannot convert to {}", dtype_name(to.dtype()));
-  switch (from.dtype()) {
-    case DType::f32:
-      return copy_from<float>(from, to, row_of, threads);
-    case DType::bf16:
-      return copy_from<Bf16>(from, to, row_of, threads);
-    case DType::f16:
-      return copy_from<Half>(from, to, row_of, threads);
-    default:
-      fail(ErrorCode::kInvalidArgument, "weights: dtype {} is not a float type", dtype_name(from.dtype()));
-  }
+  visit_float(from.dtype(), "weights", [&](auto in) {
+    visit_float(to.dtype(), "weights",
+                [&](auto out) { copy_typed<decltype(in), decltype(out)>(from, to, row_of, threads); });
+  });
 }
 
 }  // namespace loam

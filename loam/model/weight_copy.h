@@ -19,9 +19,4 @@ struct NonFinite {
 };
 NonFinite count_non_finite(const Tensor& tensor, int threads);
 
-// IEEE 754 binary16 to f32, exact.
-float half_to_float(uint16_t bits);
-// Rounds to nearest, ties to even; above the range infinity, NaN stays NaN.
-uint16_t float_to_half(float value);
-
 }  // namespace loam

@@ -41,8 +41,8 @@ ParamRef ParamStore::declare(ParamSpec spec) {
 
 void ParamStore::allocate(const ExecContext& ctx, DType compute_dtype, bool with_gradients) {
   LOAM_CHECK(groups_.empty(), "parameters are allocated twice");
-  LOAM_CHECK(compute_dtype == DType::f32 || compute_dtype == DType::bf16,
-             "parameters: compute dtype {} is not f32 or bf16", dtype_name(compute_dtype));
+  LOAM_CHECK(is_float(compute_dtype), "parameters: compute dtype {} is not f32, bf16 or f16",
+             dtype_name(compute_dtype));
   threads_ = ctx.threads;
   std::vector<int64_t> sizes;
   for (int32_t i = 0; i < size(); ++i) {
@@ -118,11 +118,8 @@ void ParamStore::initialize(uint64_t seed) {
     Tensor weight = value(i);
     const bool here = weight.device().kind == DeviceKind::cpu;
     const Tensor host = here ? weight : Tensor::empty(*Arena::create({}), weight.shape(), weight.dtype());
-    if (weight.dtype() == DType::bf16) {
-      fill_values(spec(i), seed, host.data<Bf16>(), threads_);
-    } else {
-      fill_values(spec(i), seed, host.data<float>(), threads_);
-    }
+    visit_float(weight.dtype(), "parameters",
+                [&](auto type) { fill_values(spec(i), seed, host.data<decltype(type)>(), threads_); });
     if (!here) weight.copy_from(host);
   }
   mark_changed();

@@ -95,9 +95,11 @@ Tensor sinusoidal_table(const Context& ctx, int64_t length, int64_t dim, DType d
       values[static_cast<size_t>(i)] = static_cast<float>(c % 2 == 0 ? std::sin(angle) : std::cos(angle));
     }
   });
-  if (dtype == DType::f32) return Tensor::from<float>(*ctx.arena, {length, dim}, values, MemoryKind::weights);
-  std::vector<Bf16> narrow(values.begin(), values.end());
-  return Tensor::from<Bf16>(*ctx.arena, {length, dim}, narrow, MemoryKind::weights);
+  return visit_float(dtype, "positions", [&](auto type) {
+    using T = decltype(type);
+    const std::vector<T> rounded(values.begin(), values.end());
+    return Tensor::from<T>(*ctx.arena, {length, dim}, rounded, MemoryKind::weights);
+  });
 }
 
 PositionTables::PositionTables(const Context& ctx, const ModelConfig& config, DType dtype) {

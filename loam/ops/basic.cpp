@@ -147,7 +147,7 @@ Var dropout(const Context& ctx, const Var& x, float probability, uint64_t site) 
 
 Var cast(const Context& ctx, const Var& x, DType dtype) {
   check_float(x.value, "cast", "x");
-  LOAM_CHECK(is_float(dtype), "cast: to {}, not f32 or bf16", dtype_name(dtype));
+  LOAM_CHECK(is_float(dtype), "cast: to {}, not f32, bf16 or f16", dtype_name(dtype));
   Var out(ctx.empty(x.shape(), dtype));
   ctx.kernels->copy(ctx, {x.value, out.value});
   record(ctx, CastNode{}, {x}, {&out});

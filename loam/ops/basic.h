@@ -12,7 +12,8 @@ Var add(const Context& ctx, const Var& a, const Var& b);  // equal shapes and dt
 Var scale(const Context& ctx, const Var& x, float factor);
 // Dropout (loam/kernels/dropout.h) of the rows of x [B, ...]; x itself while ctx does not record, or for probability 0.
 Var dropout(const Context& ctx, const Var& x, float probability, uint64_t site);
-Var cast(const Context& ctx, const Var& x, DType dtype);  // f32 <-> bf16, to nearest even; the gradient is cast back
+Var cast(const Context& ctx, const Var& x,
+         DType dtype);  // of any float type, to nearest even; the gradient is cast back
 Var reshape(const Context& ctx, const Var& x,
             const Shape& shape);  // shares memory; Error if x's strides do not allow it
 

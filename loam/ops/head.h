@@ -10,7 +10,7 @@
 
 namespace loam::ops {
 
-// Bound on the logits in memory at any time, in f32; a bf16 model needs half of it again.
+// Bound on the logits in memory at any time, in f32; a model of 16 bits needs half of it again.
 inline constexpr int64_t kLogitsBytes = int64_t{64} << 20, kLogitsBytesOfGpu = int64_t{1} << 30;
 
 // Rows of logits that cross_entropy makes at a time: as many as the bound allows, at least 64, in chunks of nearly

@@ -4,7 +4,8 @@ namespace loam::ops {
 
 void check_float(const Tensor& t, const char* op, const char* what) {
   LOAM_CHECK(static_cast<bool>(t), "{}: {} is empty", op, what);
-  LOAM_CHECK(is_float(t.dtype()), "{}: {} {} is {}, not f32 or bf16", op, what, t.shape().str(), dtype_name(t.dtype()));
+  LOAM_CHECK(is_float(t.dtype()), "{}: {} {} is {}, not f32, bf16 or f16", op, what, t.shape().str(),
+             dtype_name(t.dtype()));
 }
 
 void check_vector(const Tensor& t, int64_t size, const char* op, const char* what) {

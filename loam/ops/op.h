@@ -16,8 +16,6 @@ namespace loam::ops {
 
 using SavedVisitor = std::function<void(std::string_view what, const Tensor& tensor)>;
 
-// f32 or bf16.
-inline bool is_float(DType dtype) { return dtype == DType::f32 || dtype == DType::bf16; }
 void check_float(const Tensor& t, const char* op, const char* what);
 // A vector parameter: [size], f32.
 void check_vector(const Tensor& t, int64_t size, const char* op, const char* what);

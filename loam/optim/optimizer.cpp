@@ -19,9 +19,8 @@ void check_group(const OptimGroup& group) {
   LOAM_CHECK(group.weight.rank() == 1 && group.weight.shape() == group.gradient.shape(),
              "optimizer: {} has weights {} and gradients {}; both must be [n]", group.name, group.weight.shape().str(),
              group.gradient.shape().str());
-  LOAM_CHECK(group.weight.dtype() == DType::f32 || group.weight.dtype() == DType::bf16,
-             "optimizer: weights of {} are {}; f32 and bf16 are supported", group.name,
-             dtype_name(group.weight.dtype()));
+  LOAM_CHECK(is_float(group.weight.dtype()), "optimizer: weights of {} are {}; f32, bf16 and f16 are supported",
+             group.name, dtype_name(group.weight.dtype()));
   LOAM_CHECK(group.gradient.dtype() == DType::f32, "optimizer: gradients of {} are {}, not f32", group.name,
              dtype_name(group.gradient.dtype()));
   for (const OptimMatrix& matrix : group.matrices) {

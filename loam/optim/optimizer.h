@@ -30,7 +30,7 @@ class Optimizer {
   const std::vector<Tensor>& state(size_t group) const { return states_[group].kept; }
   // Under these names checkpoints have it.
   const std::vector<std::string>& state_names(size_t group) const { return states_[group].rule.state; }
-  // Rewrites the bf16 weights from the masters, after these were loaded.
+  // Rewrites the weights of 16 bits from the masters, after these were loaded.
   void masters_to_weights(const ExecContext& ctx);
 
  private:

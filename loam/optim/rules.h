@@ -19,7 +19,7 @@ struct OptimMatrix {
 // One contiguous run of parameters with equal settings. All tensors are [n].
 struct OptimGroup {
   std::string name;  // for messages: "group.0"
-  Tensor weight;     // f32 or bf16: what the model computes with
+  Tensor weight;     // of a float dtype: what the model computes with
   Tensor gradient;   // f32
   double weight_decay = 0;
   double lr_scale = 1;

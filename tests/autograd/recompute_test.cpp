@@ -76,7 +76,7 @@ Outcome run(How how, DType dtype, bool halves = false) {
 }
 
 TEST(Recompute, BitEqualToTheDirectRun) {
-  for (DType dtype : {DType::f32, DType::bf16}) {
+  for (DType dtype : {DType::f32, DType::bf16, DType::f16}) {
     const Outcome plain = run(How::plain, dtype);
     EXPECT_EQ(plain.nodes, 3 * 4 + 1 + 1);
     for (How how : {How::segments, How::nested}) {

@@ -18,16 +18,9 @@ namespace loam::testing {
 namespace {
 
 double element(const View& v, int64_t at) {
-  switch (v.dtype) {
-    case DType::f32:
-      return v.ptr<float>()[at];
-    case DType::bf16:
-      return static_cast<float>(v.ptr<Bf16>()[at]);
-    case DType::i32:
-      return v.ptr<int32_t>()[at];
-    default:
-      fail(ErrorCode::kInvalidArgument, "test: values of {}", dtype_name(v.dtype));
-  }
+  if (v.dtype == DType::i32) return v.ptr<int32_t>()[at];
+  return visit_float(v.dtype, "test",
+                     [&](auto type) { return static_cast<double>(static_cast<float>(v.ptr<decltype(type)>()[at])); });
 }
 
 bool same_bits(std::span<const double> a, std::span<const double> b) {
@@ -62,9 +55,9 @@ DType param_dtype(const Operand& operand, DType dtype) { return operand.shape.ra
 // Rounds to what the dtype can hold, so that op and reference see the same numbers.
 Values draw_values(const Operand& operand, DType dtype, uint64_t site) {
   Values values = random_values(operand.shape.product(), site, operand.scale, operand.mean);
-  for (double& v : values) {
-    v = dtype == DType::bf16 ? static_cast<float>(Bf16(static_cast<float>(v))) : static_cast<float>(v);
-  }
+  visit_float(dtype, "test", [&](auto type) {
+    for (double& v : values) v = static_cast<float>(decltype(type)(static_cast<float>(v)));
+  });
   return values;
 }
 
@@ -340,14 +333,16 @@ void check_dtype(const OpCase& c, DType dtype) {
 
 void check_op(const OpCase& c) {
   check_dtype(c, DType::f32);
-  if (c.bf16) check_dtype(c, DType::bf16);
+  for (DType dtype : {DType::bf16, DType::f16}) {
+    if (c.narrow) check_dtype(c, dtype);
+  }
 }
 
 void bench_op(const OpCase& c) {
   if (!std::getenv("LOAM_BENCH")) return;
   using Clock = std::chrono::steady_clock;
-  for (DType dtype : {DType::f32, DType::bf16}) {
-    if (dtype == DType::bf16 && !c.bf16) continue;
+  for (DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+    if (dtype != DType::f32 && !c.narrow) continue;
     const Draw draw = make_draw(c, dtype);
     const ExecResources resources = testing::test_resources(2);
     TestParams store(resources.context);
@@ -410,12 +405,14 @@ Tensor tensor_of(const ExecContext& ctx, const Shape& shape, DType dtype, std::s
   LOAM_CHECK(shape.product() == static_cast<int64_t>(values.size()), "test: {} values for {}", values.size(),
              shape.str());
   Tensor t = ctx.empty(shape, dtype);
-  for (size_t i = 0; i < values.size(); ++i) {
-    const auto value = static_cast<float>(values[i]);
-    if (dtype == DType::f32) t.data<float>()[i] = value;
-    if (dtype == DType::bf16) t.data<Bf16>()[i] = Bf16(value);
-    if (dtype == DType::i32) t.data<int32_t>()[i] = static_cast<int32_t>(values[i]);
+  if (dtype == DType::i32) {
+    std::transform(values.begin(), values.end(), t.data<int32_t>(), [](double v) { return static_cast<int32_t>(v); });
+    return t;
   }
+  visit_float(dtype, "test", [&](auto type) {
+    using T = decltype(type);
+    std::transform(values.begin(), values.end(), t.data<T>(), [](double v) { return T(static_cast<float>(v)); });
+  });
   return t;
 }
 
@@ -438,6 +435,6 @@ double relative_error(std::span<const double> got, std::span<const double> want)
   return norm == 0 ? std::numeric_limits<double>::infinity() : std::sqrt(difference / norm);
 }
 
-double dtype_eps(DType dtype) { return dtype == DType::bf16 ? 0x1p-7 : 0x1p-23; }
+double dtype_eps(DType dtype) { return dtype == DType::bf16 ? 0x1p-7 : dtype == DType::f16 ? 0x1p-10 : 0x1p-23; }
 
 }  // namespace loam::testing

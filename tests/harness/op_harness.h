@@ -1,6 +1,6 @@
 // One declaration of a case, all the checks of an op.
 //
-// check_op draws the inputs, runs the op in f32 and in bf16, and compares with a reference in double:
+// check_op draws the inputs, runs the op in f32, bf16 and f16, and compares with a reference in double:
 //   values and gradients of every input and parameter; gradients are compared with central differences of the
 //   reference; the same when everything is used twice (accumulation), with 1 and 2 threads, from strided inputs, under
 //   recompute(), with the two halves of backward apart; without a tape: the same bits, no nodes; inputs keep their
@@ -21,7 +21,7 @@ namespace loam::testing {
 
 using Values = std::vector<double>;
 
-// An input or a parameter, drawn from a normal distribution. Vectors among the parameters stay f32 in a bf16 model.
+// An input or a parameter, drawn from a normal distribution. Vectors among the parameters stay f32 in every model.
 struct Operand {
   Shape shape;
   double scale = 1;
@@ -37,7 +37,7 @@ struct OpCase {
   // The same in double, row-major.
   std::function<std::vector<Values>(std::span<const Values> inputs, std::span<const Values> params)> reference;
   double c = 4;
-  bool bf16 = true;
+  bool narrow = true;          // also in bf16 and f16
   bool strided = true;         // the inputs may be slices of a wider last axis
   bool row_wise = false;       // row n of every result depends only on row n of the inputs
   bool unit_gradient = false;  // the result must reach the root with factor 1
@@ -53,7 +53,7 @@ void bench_op(const OpCase& op_case);
 // Memory with guards, and a context on it. CUDA tests will ask for another device here.
 ExecResources guarded_resources(int threads = 2);
 
-// The elements of an f32, bf16 or i32 tensor of any strides, row-major.
+// The elements of a float or i32 tensor of any strides, row-major.
 Values values_of(const Tensor& t);
 Tensor tensor_of(const ExecContext& ctx, const Shape& shape, DType dtype, std::span<const double> values);
 Values random_values(int64_t count, uint64_t site, double scale = 1, double mean = 0);

@@ -109,10 +109,13 @@ TEST(CrossEntropyKernel, ChunkGradientMatchesF64) {
                                                                {257, DType::f32, true, 0},
                                                                {257, DType::bf16, false, 0},
                                                                {257, DType::bf16, true, 0},
+                                                               {257, DType::f16, true, 0},
                                                                {20011, DType::f32, true, 0},
                                                                {20011, DType::bf16, false, 0},
+                                                               {20011, DType::f16, false, 0},
                                                                {257, DType::f32, true, 20},
-                                                               {20011, DType::bf16, true, 20}}) {
+                                                               {20011, DType::bf16, true, 20},
+                                                               {20011, DType::f16, true, 20}}) {
       Matrix logits(dtype, N, V, 3, random_values(N * V, 1, 3));
       const Matrix given = logits;
       Matrix lse(DType::f32, 1, N), d_logp(DType::f32, 1, N, 0, random_values(N, 4)),
@@ -210,6 +213,21 @@ TEST(CrossEntropyKernel, ExtremesAndNan) {
     EXPECT_NEAR(loss.get(0, 1), std::log(10.0), 1e-6);
     EXPECT_NEAR(loss.get(0, 2) / std::log1p(19 * std::exp(-10.0)), 1, 1e-3);
     EXPECT_TRUE(std::isnan(loss.get(0, 3)) && std::isnan(logits.get(3, 0)));
+  });
+}
+
+// A loss that was scaled too far.
+TEST(CrossEntropyKernel, F16GradientsOverflowToInfinity) {
+  for_each_target([] {
+    auto r = cpu();
+    StepState state;
+    state.loss_factor = 0x1p20f;
+    r.context.step = &state;
+    Matrix logits(DType::f16, 1, 3, 0, {0, 1, 0}), loss(DType::f32, 1, 1);
+    std::vector<int32_t> targets{0};
+    r.context.kernels->cross_entropy_rows(r.context,
+                                          {logits.view(), ids_view(targets), 0.5f, true, 0, 0, loss.row(), {}});
+    EXPECT_EQ(logits.values(), (Values{-INFINITY, INFINITY, INFINITY}));
   });
 }
 

@@ -25,10 +25,7 @@ Values transposed(const Values& v, int64_t rows, int64_t cols) {
 void expect_rounded(const Matrix& m, const Values& exact, const std::string& what) {
   const Values actual = m.values();
   for (size_t i = 0; i < exact.size(); ++i) {
-    const auto f = static_cast<float>(exact[i]);
-    const double expected =
-        m.dtype() == DType::f32 ? static_cast<double>(f) : static_cast<double>(static_cast<float>(Bf16(f)));
-    ASSERT_EQ(actual[i], expected) << what << " element " << i;
+    ASSERT_EQ(actual[i], rounded(m.dtype(), exact[i])) << what << " element " << i;
   }
   EXPECT_TRUE(m.intact()) << what;
 }
@@ -132,6 +129,84 @@ TEST(ElementwiseKernel, Bf16RoundsToNearestEven) {
   });
 }
 
+// Every f16 there is, through f32 and back; and the values that decide the rounding to it. What they round to follows
+// from distances in f64, of numbers made by the definition of binary16: sign, 5 bits of exponent, 10 of fraction.
+TEST(ElementwiseKernel, F16RoundsToNearestEven) {
+  const auto value = [](uint32_t bits) {  // of a magnitude; beyond the last number its place on the line
+    const int exponent = static_cast<int>(bits >> 10);
+    const double fraction = (bits & 0x3FF) / 1024.0;
+    return exponent == 0 ? std::ldexp(fraction, -14) : std::ldexp(1 + fraction, exponent - 15);
+  };
+  std::vector<float> in;
+  std::vector<uint16_t> expected;
+  for (uint32_t bits = 0; bits < 0x7C00; ++bits) {
+    const double low = value(bits), high = value(bits + 1);
+    const auto middle = static_cast<float>(low + (high - low) / 2);
+    for (const float x :
+         {static_cast<float>(low), std::nextafter(static_cast<float>(low), INFINITY), std::nextafter(middle, 0.0f),
+          middle, std::nextafter(middle, INFINITY), std::nextafter(static_cast<float>(high), 0.0f)}) {
+      const double below = x - low, above = high - x;
+      const uint32_t nearest = below < above || (below == above && bits % 2 == 0) ? bits : bits + 1;
+      for (const uint32_t sign : {0x0000u, 0x8000u}) {
+        in.push_back(sign ? -x : x);
+        expected.push_back(static_cast<uint16_t>(sign | nearest));
+      }
+    }
+  }
+  for (const float x : {65520.0f, 65536.0f, 1e6f, 3e38f, INFINITY}) {
+    in.insert(in.end(), {x, -x});
+    expected.insert(expected.end(), {0x7C00, 0xFC00});
+  }
+  const auto finite = static_cast<int64_t>(in.size());
+  for (const uint32_t bits : {0x7FC00000u, 0x7F800001u, 0xFFFFFFFFu}) in.push_back(std::bit_cast<float>(bits));
+  const auto r = cpu(2);
+  for_each_target([&] {
+    std::vector<F16> out(in.size());
+    const auto n = static_cast<int64_t>(in.size());
+    r.context.kernels->copy(r.context,
+                            {View{in.data(), DType::f32, {}, {n}, {1}}, View{out.data(), DType::f16, {}, {n}, {1}}});
+    int64_t wrong = 0;
+    for (int64_t i = 0; i < finite; ++i) wrong += out[static_cast<size_t>(i)].bits != expected[static_cast<size_t>(i)];
+    EXPECT_EQ(wrong, 0);
+    std::vector<float> back(in.size());
+    r.context.kernels->copy(r.context,
+                            {View{out.data(), DType::f16, {}, {n}, {1}}, View{back.data(), DType::f32, {}, {n}, {1}}});
+    wrong = 0;
+    for (int64_t i = 0; i < finite; ++i) {
+      const uint32_t bits = expected[static_cast<size_t>(i)], magnitude = bits & 0x7FFF;
+      const double exact = magnitude == 0x7C00 ? INFINITY : value(magnitude);
+      const float x = back[static_cast<size_t>(i)];
+      wrong += std::abs(x) != exact || std::signbit(x) != (bits >= 0x8000);
+    }
+    EXPECT_EQ(wrong, 0);
+    for (int64_t i = finite; i < n; ++i) EXPECT_TRUE(std::isnan(back[static_cast<size_t>(i)]));
+  });
+}
+
+// Whoever scales a loss looks for infinities: nothing stops at the largest number.
+TEST(ElementwiseKernel, F16OverflowIsInfinity) {
+  const auto r = cpu();
+  const KernelTable& k = *r.context.kernels;
+  for_each_target([&] {
+    for (const int64_t C : {1, 8, 17}) {
+      const auto count = static_cast<size_t>(C);
+      Matrix large(DType::f16, 1, C, 0, Values(count, -60000)), out(DType::f16, 1, C);
+      const auto expect_infinity = [&](double sign, const char* what) {
+        EXPECT_EQ(out.values(), Values(count, sign * INFINITY)) << what;
+      };
+      k.fill(r.context, {out.view(), 65520});
+      expect_infinity(1, "fill");
+      k.add(r.context, {large.view(), large.view(), out.view()});
+      expect_infinity(-1, "add");
+      k.scale(r.context, {large.view(), -2, out.view()});
+      expect_infinity(1, "scale");
+      k.copy(r.context, {large.view(), out.view()});
+      k.copy(r.context, {large.view(), out.view(), true});
+      expect_infinity(-1, "copy that adds");
+    }
+  });
+}
+
 TEST(ElementwiseKernel, AddAndScale) {
   const auto r = cpu(2);
   const KernelTable& k = *r.context.kernels;
@@ -140,17 +215,19 @@ TEST(ElementwiseKernel, AddAndScale) {
       for (const DType b_type : kFloats) {
         for (const int64_t C : kSizes) {
           Matrix a(dtype, 5, C, 3, random_values(5 * C, 1)), b(b_type, 5, C, 1, random_values(5 * C, 2));
-          Matrix out(dtype, 5, C, 2);
           Values sum = a.values(), tripled = a.values();
           const Values b_values = b.values();
           for (size_t i = 0; i < sum.size(); ++i) {
             sum[i] += b_values[i];
             tripled[i] *= 3;
           }
-          k.add(r.context, {a.view(), b.view(), out.view()});
-          expect_rounded(out, sum, "add");
-          k.scale(r.context, {a.view(), 3, out.view()});
-          expect_rounded(out, tripled, "scale");
+          for (const DType out_type : kFloats) {
+            Matrix out(out_type, 5, C, 2);
+            k.add(r.context, {a.view(), b.view(), out.view()});
+            expect_rounded(out, sum, "add");
+            k.scale(r.context, {a.view(), 3, out.view()});
+            expect_rounded(out, tripled, "scale");
+          }
           k.add(r.context, {a.view(), b.view(), a.view()});
           expect_rounded(a, sum, "add in place");
         }

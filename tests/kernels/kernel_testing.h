@@ -19,7 +19,18 @@ namespace loam::testing {
 using Values = std::vector<double>;
 
 // Half a unit in the last place of 1: the largest relative error of one rounding.
-inline double unit_roundoff(DType dtype) { return dtype == DType::bf16 ? 0x1p-8 : 0x1p-24; }
+inline double unit_roundoff(DType dtype) {
+  return dtype == DType::bf16 ? 0x1p-8 : dtype == DType::f16 ? 0x1p-11 : 0x1p-24;
+}
+// Half the least number above 0: the largest absolute error of a rounding below the normal numbers. Of f16 alone they
+// are of a size that is met.
+inline double underflow(DType dtype) { return dtype == DType::f16 ? 0x1p-25 : 0; }
+// What a float dtype holds of a value.
+inline double rounded(DType dtype, double value) {
+  return visit_float(dtype, "test", [&](auto type) {
+    return static_cast<double>(static_cast<float>(decltype(type)(static_cast<float>(value))));
+  });
+}
 
 inline Values random_values(int64_t n, uint64_t seed, double scale = 1) {
   std::mt19937_64 engine(seed);
@@ -36,7 +47,7 @@ inline std::vector<int32_t> random_ids(int64_t n, int64_t limit, uint64_t seed) 
   return v;
 }
 
-// Rows of f32 or bf16, `padding` elements apart. Every byte outside the rows holds a mark; intact() says whether they
+// Rows of a float dtype, `padding` elements apart. Every byte outside the rows holds a mark; intact() says whether they
 // all still do.
 class Matrix {
  public:
@@ -61,15 +72,15 @@ class Matrix {
   View column() const { return {at(0, 0), dtype_, {}, {rows_}, {stride_}}; }  // of a matrix with one column
 
   double get(int64_t r, int64_t c) const {
-    return dtype_ == DType::f32 ? static_cast<double>(*static_cast<float*>(at(r, c)))
-                                : static_cast<double>(static_cast<float>(*static_cast<Bf16*>(at(r, c))));
+    return visit_float(dtype_, "test", [&](auto type) {
+      return static_cast<double>(static_cast<float>(*static_cast<decltype(type)*>(at(r, c))));
+    });
   }
   void put(int64_t r, int64_t c, double value) {
-    if (dtype_ == DType::f32) {
-      *static_cast<float*>(at(r, c)) = static_cast<float>(value);
-    } else {
-      *static_cast<Bf16*>(at(r, c)) = Bf16(static_cast<float>(value));
-    }
+    visit_float(dtype_, "test", [&](auto type) {
+      using T = decltype(type);
+      *static_cast<T*>(at(r, c)) = T(static_cast<float>(value));
+    });
   }
   Values values() const {
     Values v;
@@ -141,7 +152,7 @@ void for_each_target(Body&& body) {
   hwy::SetSupportedTargetsForTest(0);
 }
 
-inline constexpr DType kFloats[] = {DType::f32, DType::bf16};
+inline constexpr DType kFloats[] = {DType::f32, DType::bf16, DType::f16}, kNarrow[] = {DType::bf16, DType::f16};
 inline constexpr int64_t kSizes[] = {1, 3, 7, 17, 63, 65, 257};
 
 }  // namespace loam::testing

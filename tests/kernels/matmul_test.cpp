@@ -28,6 +28,17 @@ struct Case {
   }
 };
 
+// The types of operands and result.
+struct Types {
+  DType operand, result;
+};
+constexpr Types kTypes[] = {{DType::f32, DType::f32},
+                            {DType::bf16, DType::f32},
+                            {DType::bf16, DType::bf16},
+                            {DType::f16, DType::f32},
+                            {DType::f16, DType::f16}};
+constexpr DType kTileTypes[] = {DType::f32, DType::bf16};  // that the product by tiles has
+
 // A variant of the product; false: it has no form of this one, and nothing was done.
 using Product = bool (*)(const ExecContext&, const MatmulArgs&);
 
@@ -116,12 +127,13 @@ void expect_matches(const Case& c, uint64_t seed, Product product = by_table) {
   ASSERT_TRUE(p.run(product));
   EXPECT_TRUE(p.a.intact() && p.b.intact() && p.c_out.intact() && p.bias.intact());
   const double relative = unit_roundoff(DType::f32) * (3 + std::sqrt(static_cast<double>(c.K)));
-  const double rounding = c.c_dtype == DType::bf16 ? unit_roundoff(DType::bf16) : 0;
+  const double rounding = c.c_dtype == DType::f32 ? 0 : unit_roundoff(c.c_dtype);
   for (size_t i = 0; i < value.size(); ++i) {
     const double actual = p.c_out.get(static_cast<int64_t>(i) / c.N, static_cast<int64_t>(i) % c.N);
     const double offset =
         c.bias && c.bias_dtype == DType::f32 ? std::abs(p.bias.get(0, static_cast<int64_t>(i) % c.N)) : 0;
-    const double bound = relative * size[i] + rounding * (std::abs(value[i]) + offset + relative * size[i]);
+    const double bound =
+        relative * size[i] + rounding * (std::abs(value[i]) + offset + relative * size[i]) + 2 * underflow(c.c_dtype);
     ASSERT_LE(std::abs(actual - value[i]), bound) << "element " << i << ": " << actual << ", expected " << value[i];
   }
 }
@@ -133,13 +145,14 @@ TEST(Matmul, OddShapesMatchReference) {
     for (int64_t N : sizes) {
       for (int64_t K : {1, 3, 8, 17, 40}) {
         const auto bits = static_cast<unsigned>(seed);
+        const DType narrow = bits % 7 < 3 ? DType::f16 : DType::bf16;
         expect_matches({.M = M,
                         .N = N,
                         .K = K,
                         .transpose_a = (bits & 1) != 0,
                         .transpose_b = (bits & 2) != 0,
-                        .dtype = bits & 4 ? DType::bf16 : DType::f32,
-                        .c_dtype = (bits & 12) == 12 ? DType::bf16 : DType::f32,
+                        .dtype = bits & 4 ? narrow : DType::f32,
+                        .c_dtype = (bits & 12) == 12 ? narrow : DType::f32,
                         .bias = (bits & 16) != 0,
                         .accumulate = (bits & 32) != 0,
                         .alpha = bits & 64 ? 0.75 : 1.0,
@@ -159,14 +172,14 @@ TEST(Matmul, LargeShapesMatchReference) {
            {200, 97, 257}, {193, 300, 600}, {50, 1200, 70}, {390, 40, 513}, {9, 513, 300}, {700, 70, 30}}) {
     for (bool ta : {false, true}) {
       for (bool tb : {false, true}) {
-        for (int dtypes = 0; dtypes < 3; ++dtypes) {
+        for (const auto [operand, result] : kTypes) {
           expect_matches({.M = M,
                           .N = N,
                           .K = K,
                           .transpose_a = ta,
                           .transpose_b = tb,
-                          .dtype = dtypes ? DType::bf16 : DType::f32,
-                          .c_dtype = dtypes == 2 ? DType::bf16 : DType::f32,
+                          .dtype = operand,
+                          .c_dtype = result,
                           .bias = ta,
                           .accumulate = tb,
                           .padding = 3,
@@ -182,13 +195,13 @@ TEST(Matmul, DecodeShapesMatchReference) {
   uint64_t seed = 6000;
   for (int64_t M = 1; M <= 9; ++M) {
     for (auto [N, K] : std::vector<std::pair<int64_t, int64_t>>{{1, 1}, {5, 64}, {130, 100}, {257, 768}}) {
-      for (int dtypes = 0; dtypes < 3; ++dtypes) {
+      for (const auto [operand, result] : kTypes) {
         expect_matches({.M = M,
                         .N = N,
                         .K = K,
                         .transpose_b = true,
-                        .dtype = dtypes ? DType::bf16 : DType::f32,
-                        .c_dtype = dtypes == 2 ? DType::bf16 : DType::f32,
+                        .dtype = operand,
+                        .c_dtype = result,
                         .bias = M % 2 == 0,
                         .accumulate = M % 3 == 0,
                         .alpha = 0.5,
@@ -206,14 +219,14 @@ TEST(Matmul, ExactMatchesReference) {
   for (auto [M, N, K] :
        std::vector<std::array<int64_t, 3>>{{64, 64, 64}, {130, 72, 200}, {65, 150, 33}, {3, 129, 500}}) {
     for (int options = 0; options < 16; ++options) {
-      for (int dtypes = 0; dtypes < 3; ++dtypes) {
+      for (const auto [operand, result] : kTypes) {
         expect_matches({.M = M,
                         .N = N,
                         .K = K,
                         .transpose_a = (options & 1) != 0,
                         .transpose_b = (options & 2) != 0,
-                        .dtype = dtypes ? DType::bf16 : DType::f32,
-                        .c_dtype = dtypes == 2 ? DType::bf16 : DType::f32,
+                        .dtype = operand,
+                        .c_dtype = result,
                         .bias = (options & 4) != 0,
                         .accumulate = options % 3 == 0,
                         .alpha = options % 5 == 0 ? 0.75 : 1.0,
@@ -225,26 +238,24 @@ TEST(Matmul, ExactMatchesReference) {
   }
 }
 
-// A bias of f32 beside operands of bf16, with one rounding.
+// A bias of f32 beside operands of 16 bits, with one rounding.
 TEST(Matmul, BiasOfEitherTypeMatchesReference) {
   uint64_t seed = 6800;
   for (auto [M, N, K] : std::vector<std::array<int64_t, 3>>{{1, 64, 40}, {70, 96, 64}, {33, 51, 128}}) {
-    for (DType result : kFloats) {
-      for (DType bias : kFloats) {
-        for (int options = 0; options < 4; ++options) {
-          expect_matches({.M = M,
-                          .N = N,
-                          .K = K,
-                          .transpose_b = true,
-                          .dtype = DType::bf16,
-                          .c_dtype = result,
-                          .bias = true,
-                          .accumulate = (options & 1) != 0,
-                          .alpha = options & 2 ? 0.5 : 1,
-                          .numerics = M == 33 && options == 3 ? Numerics::exact : Numerics::fast,
-                          .bias_dtype = bias},
-                         seed++);
-        }
+    for (DType narrow : kNarrow) {
+      for (int options = 0; options < 16; ++options) {
+        expect_matches({.M = M,
+                        .N = N,
+                        .K = K,
+                        .transpose_b = true,
+                        .dtype = narrow,
+                        .c_dtype = options & 4 ? narrow : DType::f32,
+                        .bias = true,
+                        .accumulate = (options & 1) != 0,
+                        .alpha = options & 2 ? 0.5 : 1,
+                        .numerics = M == 33 && options % 4 == 3 ? Numerics::exact : Numerics::fast,
+                        .bias_dtype = options & 8 ? narrow : DType::f32},
+                       seed++);
       }
     }
   }
@@ -311,7 +322,7 @@ TEST(Matmul, DnnlMatchesReference) {
       expect_matches(c, seed, cpu::dnnl_matmul);
       expect_matches(c, seed, cpu::dnnl_matmul);  // by the primitive that was kept
       if (!cpu::dnnl_has_bf16()) continue;
-      for (DType result : kFloats) {
+      for (DType result : {DType::f32, DType::bf16}) {
         c.dtype = DType::bf16, c.c_dtype = result;
         expect_matches(c, ++seed, cpu::dnnl_matmul);
       }
@@ -325,16 +336,18 @@ TEST(Matmul, EmptyShapes) {
     for (int64_t M : {1, 20}) {
       for (bool tb : {false, true}) {
         expect_matches({.M = M, .N = 5, .K = 0, .transpose_b = tb, .numerics = level}, 1);
-        expect_matches({.M = M,
-                        .N = 5,
-                        .K = 0,
-                        .transpose_b = tb,
-                        .dtype = DType::bf16,
-                        .c_dtype = DType::bf16,
-                        .bias = true,
-                        .accumulate = true,
-                        .numerics = level},
-                       2);
+        for (DType dtype : kNarrow) {
+          expect_matches({.M = M,
+                          .N = 5,
+                          .K = 0,
+                          .transpose_b = tb,
+                          .dtype = dtype,
+                          .c_dtype = dtype,
+                          .bias = true,
+                          .accumulate = true,
+                          .numerics = level},
+                         2);
+        }
         expect_matches({.M = M, .N = 0, .K = 5, .transpose_b = tb, .bias = true, .numerics = level}, 3);
       }
     }
@@ -361,6 +374,7 @@ TEST(Matmul, RunsAndThreadsGiveTheSameBits) {
   }
   EXPECT_FALSE(matmul_depends_on_threads(Numerics::deterministic, DType::f32));
   EXPECT_FALSE(matmul_depends_on_threads(Numerics::exact, DType::bf16));
+  EXPECT_FALSE(matmul_depends_on_threads(Numerics::fast, DType::f16));
 }
 
 // At level exact, the first rows of a large product are the product of the first rows.
@@ -403,6 +417,24 @@ TEST(Matmul, NonFiniteValuesStayInTheirRows) {
     p.run();
     for (int64_t m = 0; m < 20; ++m) {
       for (int64_t n = 0; n < 30; ++n) EXPECT_EQ(std::isfinite(p.c_out.get(m, n)), m != 7);
+    }
+  }
+}
+
+// A sum beyond f16 is infinite in f16, and a number in f32.
+TEST(Matmul, F16OverflowIsInfinity) {
+  for (Numerics level : {Numerics::fast, Numerics::exact}) {
+    for (int64_t M : {2, 70}) {
+      for (DType result : {DType::f16, DType::f32}) {
+        Case c{.M = M, .N = 64, .K = 64, .transpose_b = true, .dtype = DType::f16, .c_dtype = result};
+        c.numerics = level;
+        Problem p(c, 1);
+        for (int64_t k = 0; k < 64; ++k) p.a.put(1, k, 200), p.b.put(3, k, 200), p.b.put(5, k, -200);
+        p.run();
+        EXPECT_EQ(p.c_out.get(1, 3), result == DType::f16 ? std::numeric_limits<double>::infinity() : 2560000);
+        EXPECT_EQ(p.c_out.get(1, 5), result == DType::f16 ? -std::numeric_limits<double>::infinity() : -2560000);
+        EXPECT_TRUE(std::isfinite(p.c_out.get(0, 0)) && std::isfinite(p.c_out.get(1, 0)));
+      }
     }
   }
 }
@@ -473,7 +505,7 @@ TEST(MatmulTiles, CutOperandsMatchReference) {
 }
 
 TEST(MatmulTiles, EveryInstructionSetGivesTheSameBits) {
-  for (DType dtype : kFloats) {
+  for (DType dtype : kTileTypes) {
     for (int options = 0; options < 4; ++options) {
       const Case c{.M = 50,
                    .N = 75,
@@ -497,7 +529,7 @@ TEST(MatmulTiles, EveryInstructionSetGivesTheSameBits) {
 // A wrong description of the processor's tiles would show here. Shapes with whole and cut tiles, all depths.
 TEST(MatmulTiles, EmulatedBitsAreTheProcessors) {
   if (!cpu::has_amx()) GTEST_SKIP() << "this processor has no AMX-BF16";
-  for (DType dtype : kFloats) {
+  for (DType dtype : kTileTypes) {
     const Case c{.M = 70, .N = 90, .K = 333, .dtype = dtype, .threads = 2};
     Problem emulated(c, 17000), amx(c, 17000);
     emulated.run(by_emulated_tiles), amx.run(by_amx);
@@ -507,7 +539,7 @@ TEST(MatmulTiles, EmulatedBitsAreTheProcessors) {
 
 TEST(MatmulTiles, BitsDependNeitherOnRowsNorThreads) {
   for (Product product : by_tiles()) {
-    for (DType dtype : kFloats) {
+    for (DType dtype : kTileTypes) {
       Case c{.M = 130, .N = 100, .K = 300, .transpose_b = true, .dtype = dtype, .c_dtype = dtype};
       Problem one(c, 18000);
       one.run(product);

@@ -63,14 +63,19 @@ TEST(SumSquaresKernel, NonFiniteShows) {
 }
 
 struct Group {
-  explicit Group(int64_t n)
+  explicit Group(int64_t n, DType weight_type = DType::bf16)
       : master(DType::f32, 1, n, 0, random_values(n, 1)),
-        weight(DType::bf16, 1, n),
+        weight(weight_type, 1, n),
         gradient(DType::f32, 1, n, 0, random_values(n, 2, 3)),
         m(DType::f32, 1, n),
         v(DType::f32, 1, n) {}
   AdamwArgs args(bool with_weight) const {
     return {{master.row(), with_weight ? weight.row() : View{}, gradient.row(), 0.5f, 0.1f}, m.row(), v.row()};
+  }
+  bool weight_is_rounded_master() const {
+    Values expected = master.values();
+    for (double& w : expected) w = rounded(weight.dtype(), w);
+    return weight.values() == expected;
   }
   bool intact() const { return master.intact() && weight.intact() && gradient.intact() && m.intact() && v.intact(); }
   Matrix master, weight, gradient, m, v;
@@ -87,7 +92,7 @@ StepState step_state(int t) {
 TEST(AdamwKernel, ThreeStepsMatchF64) {
   for_each_target([] {
     for (const int64_t n : {1, 3, 7, 17, 63, 65, 257, 10007}) {
-      Group g(n);
+      Group g(n, n % 4 == 3 ? DType::f16 : DType::bf16);
       auto r = cpu(2);
       Values w = g.master.values(), m(w.size(), 0), v(w.size(), 0);
       const Values gradient = g.gradient.values();
@@ -109,10 +114,7 @@ TEST(AdamwKernel, ThreeStepsMatchF64) {
       expect_close(g.master.values(), w, 4 * f32, "master");
       expect_close(g.m.values(), m, 16 * f32, "m");
       expect_close(g.v.values(), v, 32 * f32, "v");
-      for (int64_t i = 0; i < n; ++i) {
-        ASSERT_EQ(g.weight.get(0, i),
-                  static_cast<double>(static_cast<float>(Bf16(static_cast<float>(g.master.get(0, i))))));
-      }
+      EXPECT_TRUE(g.weight_is_rounded_master());
       EXPECT_TRUE(g.intact());
     }
   });
@@ -132,7 +134,7 @@ TEST(AdamwKernel, SkipChangesNothingAndThreadsAgree) {
   state.skip = 0;
   one.context.kernels->adamw(one.context, a.args(false));
   three.context.kernels->adamw(three.context, b.args(true));
-  EXPECT_EQ(a.weight.values(), Values(10007, 0)) << "no bf16 copy was asked for";
+  EXPECT_EQ(a.weight.values(), Values(10007, 0)) << "no copy was asked for";
   EXPECT_EQ(a.master.memory(), b.master.memory());
   EXPECT_EQ(a.m.memory(), b.m.memory());
   EXPECT_EQ(a.v.memory(), b.v.memory());
@@ -276,7 +278,7 @@ TEST(UpdateKernels, ThreeStepsMatchF64) {
     for (const RuleCase& rule : all_rules()) {
       SCOPED_TRACE(rule.name);
       for (const int64_t n : {1, 7, 65, 10007}) {
-        Group group(n);
+        Group group(n, n % 4 == 3 ? DType::f16 : DType::bf16);
         auto r = cpu(2);
         if (n > 1) group.gradient.put(0, 1, 0);
         Values w = group.master.values(), s(w.size(), 0), t(w.size(), 0);
@@ -292,10 +294,7 @@ TEST(UpdateKernels, ThreeStepsMatchF64) {
         expect_close(group.master.values(), w, 4 * f32, "master");
         if (norm(s) > 0) expect_close(group.m.values(), s, 32 * f32, "first state");
         if (norm(t) > 0) expect_close(group.v.values(), t, 32 * f32, "second state");
-        for (int64_t i = 0; i < n; ++i) {
-          ASSERT_EQ(group.weight.get(0, i),
-                    static_cast<double>(static_cast<float>(Bf16(static_cast<float>(group.master.get(0, i))))));
-        }
+        EXPECT_TRUE(group.weight_is_rounded_master());
         EXPECT_TRUE(group.intact());
       }
     }
@@ -320,7 +319,7 @@ TEST(UpdateKernels, SkipChangesNothingAndThreadsAgree) {
     rule.kernel(one.context, a, false);
     rule.kernel(three.context, b, true);
     EXPECT_NE(a.master.memory(), before);
-    EXPECT_EQ(a.weight.values(), Values(10007, 0)) << "no bf16 copy was asked for";
+    EXPECT_EQ(a.weight.values(), Values(10007, 0)) << "no copy was asked for";
     EXPECT_EQ(a.master.memory(), b.master.memory());
     EXPECT_EQ(a.m.memory(), b.m.memory());
     EXPECT_EQ(a.v.memory(), b.v.memory());
@@ -336,8 +335,9 @@ TEST(UpdateKernels, PartsChangeAsTheWhole) {
   r.context.step = &state;
   for (const int64_t begin : {1, 2, 4}) {
     constexpr int64_t kSize = 103;
-    Group whole(kSize), part(kSize);
-    const Group given(kSize);
+    const DType dtype = begin == 2 ? DType::f16 : DType::bf16;
+    Group whole(kSize, dtype), part(kSize, dtype);
+    const Group given(kSize, dtype);
     AdamwArgs args = part.args(true);
     for (View* v : {&args.master, &args.weight, &args.gradient, &args.m, &args.v}) *v = from(*v, begin);
     r.context.kernels->adamw(r.context, whole.args(true));
@@ -357,7 +357,7 @@ TEST(MuonKernels, MomentumAndUpdateMatchF64) {
   for_each_target([] {
     for (const bool nesterov : {false, true}) {
       constexpr int64_t kSize = 67;
-      Group group(kSize);
+      Group group(kSize, nesterov ? DType::bf16 : DType::f16);
       Matrix out(DType::f32, 1, kSize);
       auto r = cpu(2);
       StepState state = step_state(1);
@@ -379,8 +379,7 @@ TEST(MuonKernels, MomentumAndUpdateMatchF64) {
       }
       expect_close(group.m.values(), m, 16 * unit_roundoff(DType::f32), "m");
       expect_close(group.master.values(), w, 4 * unit_roundoff(DType::f32), "master");
-      EXPECT_EQ(group.weight.get(0, 3),
-                static_cast<double>(static_cast<float>(Bf16(static_cast<float>(group.master.get(0, 3))))));
+      EXPECT_TRUE(group.weight_is_rounded_master());
       const auto before = group.master.memory(), state_before = group.m.memory();
       state.skip = 1;
       r.context.kernels->muon_momentum(r.context, {group.gradient.row(), group.m.row(), out.row(), 0.9, nesterov});

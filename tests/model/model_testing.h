@@ -43,7 +43,8 @@ inline const std::vector<std::string> kFixtures{"llama_tied",
 inline std::vector<float> floats(const Tensor& t) {
   std::vector<float> values(static_cast<size_t>(t.numel()));
   for (size_t i = 0; i < values.size(); ++i) {
-    values[i] = t.dtype() == DType::bf16 ? static_cast<float>(t.data<Bf16>()[i]) : t.data<float>()[i];
+    values[i] =
+        visit_float(t.dtype(), "test", [&](auto type) { return static_cast<float>(t.data<decltype(type)>()[i]); });
   }
   return values;
 }
@@ -88,9 +89,10 @@ inline const std::vector<RecomputeConfig> kRecomputations{
     {{1}, RecomputePart::none},     {{2}, RecomputePart::none}, {{2, 1}, RecomputePart::none}, {{}, RecomputePart::mlp},
     {{}, RecomputePart::attention}, {{}, RecomputePart::both},  {{2, 1}, RecomputePart::both}};
 
-// Forward and backward; gradients land in the model's store. Returns the mean loss.
+// Forward and backward; gradients, those of the loss times `loss_scale`, land in the model's store. Returns the mean
+// loss.
 inline float train_pass(const ExecContext& exec, const Model& model, const Batch& batch, float z_loss = 0,
-                        const RecomputeConfig& again = {}) {
+                        const RecomputeConfig& again = {}, float loss_scale = 1) {
   Tape tape;
   const Context ctx(exec, &tape);
   FullSequence sequence(batch.positions, batch.first_key);
@@ -98,11 +100,11 @@ inline float train_pass(const ExecContext& exec, const Model& model, const Batch
   for (int32_t target : batch.targets.span<int32_t>()) count += target >= 0;
   model.weights->clear_gradients();
   const Var hidden = model.transformer->hidden(ctx, batch.ids, sequence, again);
-  const auto loss =
-      ops::cross_entropy(ctx, hidden, model.transformer->head(), batch.targets, 1 / static_cast<float>(count), z_loss);
+  const auto loss = ops::cross_entropy(ctx, hidden, model.transformer->head(), batch.targets,
+                                       loss_scale / static_cast<float>(count), z_loss);
   tape.backward(ctx, loss.loss);
   model.weights->finish_gradients(exec);
-  return loss.loss.value.data<float>()[0];
+  return loss.loss.value.data<float>()[0] / loss_scale;
 }
 
 }  // namespace loam::testing

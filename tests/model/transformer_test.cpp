@@ -91,52 +91,64 @@ std::vector<float> joined(const std::vector<std::vector<float>>& parts) {
   return all;
 }
 
-// Rounds matrices and embeddings to bf16 but computes in f32.
-void round_weights(const Model& model) {
+// Rounds matrices and embeddings but computes in f32.
+void round_weights(const Model& model, DType dtype) {
   for (int32_t i = 0; i < model.weights->size(); ++i) {
     if (model.weights->spec(i).kind == ParamKind::vector) continue;
-    for (float& v : model.weights->value(i).span<float>()) v = static_cast<float>(Bf16(v));
+    visit_float(dtype, "test", [&](auto type) {
+      for (float& v : model.weights->value(i).span<float>()) v = static_cast<float>(decltype(type)(v));
+    });
   }
 }
 
 // What one rounding of the weights does to a result, computed in f32, measures how the model amplifies a rounding. In a
-// bf16 pass y = W x rounds W, x and y alike, and residual, norm and activation once more; backward rounds the gradients
-// of those too: about seven roundings where the measure has one, independent, hence sqrt(7) = 2.6 times its error in
-// norm. QK-norm rounds q and k once more before they are rotated, norms after attention and feed-forward block what
-// these add, and an embedding's factor what it scales: five more, sqrt(12) = 3.5. A GPU also rounds what its tensor
-// cores take, the probabilities of attention and the gradients of its scores, and keeps logits and their gradient in
-// bf16: four more. 1.5 allows for one sample of each.
-TEST(Transformer, Bf16StaysWithinItsRounding) {
+// pass in 16 bits y = W x rounds W, x and y alike, and residual, norm and activation once more; backward rounds the
+// gradients of those too: about seven roundings where the measure has one, independent, hence sqrt(7) = 2.6 times its
+// error in norm. QK-norm rounds q and k once more before they are rotated, norms after attention and feed-forward block
+// what these add, and an embedding's factor what it scales: five more, sqrt(12) = 3.5. A GPU also rounds what its
+// tensor cores take, the probabilities of attention and the gradients of its scores, and keeps logits and their
+// gradient in 16 bits: four more. 1.5 allows for one sample of each.
+void expect_within_rounding(const std::string& name, DType dtype) {
+  SCOPED_TRACE(name + " " + dtype_name(dtype));
+  const ExecResources exec = testing::test_resources(1);
+  const Batch batch = batch_of(SafetensorsFile(fixture(name) / "expected.safetensors"));
+  const Model exact = load_model(exec.context, fixture(name), DType::f32, true);
+  const Model measure = load_model(exec.context, fixture(name), DType::f32, true);
+  const Model rounded = load_model(exec.context, fixture(name), dtype, true);
+  round_weights(measure, dtype);
+  const bool more = exact.config().qk_norm != QkNorm::none || exact.config().norm_place != NormPlace::pre;
+  const bool gpu = exec.context.device.kind == DeviceKind::cuda;
+  const double factor = std::sqrt(7.0 + (more ? 5 : 0) + (gpu ? 4 : 0)) * 1.5;
+  EXPECT_EQ(rounded.weights->find("norm.weight").value().dtype(), DType::f32);
+  EXPECT_EQ(rounded.weights->find("layers.0.attention.qkv").value().dtype(), dtype);
+
+  const auto logits = logits_of(exec.context, exact, batch);
+  const double unit = relative_error(logits_of(exec.context, measure, batch), logits);
+  const double error = relative_error(logits_of(exec.context, rounded, batch), logits);
+  EXPECT_LE(error, factor * unit);
+  EXPECT_GT(error, unit / factor);
+
+  const float loss = train_pass(exec.context, exact, batch);
+  train_pass(exec.context, measure, batch);
+  // Small gradients would fall below the normal numbers of f16.
+  const float loss_scale = dtype == DType::f16 ? 4096 : 1;
+  EXPECT_NEAR(train_pass(exec.context, rounded, batch, 0, {}, loss_scale), loss, factor * unit * loss);
+  const auto want = gradients_of(exact), perturbed = gradients_of(measure);
+  auto have = gradients_of(rounded);
+  for (auto& gradient : have) {
+    for (float& g : gradient) g /= loss_scale;
+  }
+  const double all = relative_error(joined(perturbed), joined(want));
+  EXPECT_LE(relative_error(joined(have), joined(want)), factor * all);
+  for (size_t i = 0; i < want.size(); ++i) {
+    const double own = std::max(all, relative_error(perturbed[i], want[i]));
+    EXPECT_LE(relative_error(have[i], want[i]), factor * own) << exact.weights->name(static_cast<int32_t>(i));
+  }
+}
+
+TEST(Transformer, NarrowTypesStayWithinTheirRounding) {
   for (const std::string& name : kFixtures) {
-    SCOPED_TRACE(name);
-    const ExecResources exec = testing::test_resources(1);
-    const Batch batch = batch_of(SafetensorsFile(fixture(name) / "expected.safetensors"));
-    const Model exact = load_model(exec.context, fixture(name), DType::f32, true);
-    const Model measure = load_model(exec.context, fixture(name), DType::f32, true);
-    const Model rounded = load_model(exec.context, fixture(name), DType::bf16, true);
-    round_weights(measure);
-    const bool more = exact.config().qk_norm != QkNorm::none || exact.config().norm_place != NormPlace::pre;
-    const bool gpu = exec.context.device.kind == DeviceKind::cuda;
-    const double factor = std::sqrt(7.0 + (more ? 5 : 0) + (gpu ? 4 : 0)) * 1.5;
-    EXPECT_EQ(rounded.weights->find("norm.weight").value().dtype(), DType::f32);
-    EXPECT_EQ(rounded.weights->find("layers.0.attention.qkv").value().dtype(), DType::bf16);
-
-    const auto logits = logits_of(exec.context, exact, batch);
-    const double unit = relative_error(logits_of(exec.context, measure, batch), logits);
-    const double error = relative_error(logits_of(exec.context, rounded, batch), logits);
-    EXPECT_LE(error, factor * unit);
-    EXPECT_GT(error, unit / factor);
-
-    const float loss = train_pass(exec.context, exact, batch);
-    train_pass(exec.context, measure, batch);
-    EXPECT_NEAR(train_pass(exec.context, rounded, batch), loss, factor * unit * loss);
-    const auto want = gradients_of(exact), perturbed = gradients_of(measure), have = gradients_of(rounded);
-    const double all = relative_error(joined(perturbed), joined(want));
-    EXPECT_LE(relative_error(joined(have), joined(want)), factor * all);
-    for (size_t i = 0; i < want.size(); ++i) {
-      const double own = std::max(all, relative_error(perturbed[i], want[i]));
-      EXPECT_LE(relative_error(have[i], want[i]), factor * own) << exact.weights->name(static_cast<int32_t>(i));
-    }
+    for (const DType dtype : {DType::bf16, DType::f16}) expect_within_rounding(name, dtype);
   }
 }
 
@@ -160,7 +172,7 @@ Batch packed(Arena& arena, const std::vector<std::vector<int32_t>>& documents) {
 // Documents packed into a row do not see each other: another A leaves every bit of B, and B is what it is alone.
 TEST(Transformer, PackedDocumentsDoNotLeak) {
   for (const std::string& name : kFixtures) {
-    for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
       SCOPED_TRACE(name + " " + dtype_name(dtype));
       const ExecResources exec = testing::test_resources(1);
       const Model model = load_model(exec.context, fixture(name), dtype);
@@ -176,8 +188,9 @@ TEST(Transformer, PackedDocumentsDoNotLeak) {
       const auto alone = logits_of(exec.context, model, packed(*exec.arena, {b}));
       const std::vector<float> inside(logits.begin() + static_cast<std::ptrdiff_t>(a.size() * V),
                                       logits.begin() + static_cast<std::ptrdiff_t>((a.size() + b.size()) * V));
-      // Tiles may end elsewhere: rounding differs. bf16: two roundings (2^-9) amplified by 5.
-      EXPECT_LE(relative_error(inside, alone), dtype == DType::f32 ? kTolerance : 0.02);
+      // Tiles may end elsewhere: rounding differs. bf16: two roundings (2^-9) amplified by 5; f16 has an eighth of it.
+      const double tolerance = dtype == DType::f32 ? kTolerance : dtype == DType::bf16 ? 0.02 : 0.02 / 8;
+      EXPECT_LE(relative_error(inside, alone), tolerance);
       // Without first_key the second document does see the first.
       Batch leaking = packed(*exec.arena, {a, b, c});
       leaking.first_key = {};
@@ -196,7 +209,7 @@ std::vector<float> hidden_of(const ExecContext& exec, const Model& model, const 
 // attention's blocks: a document of one block, one more, one less, or a single token.
 TEST(Transformer, PackedDocumentsDoNotLeakHugeValues) {
   for (const std::string name : {"llama_tied", "llama_untied_bias"}) {  // rotary positions reach beyond the context
-    for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
       for (const int64_t length : {1, 31, 32, 33, 63, 64, 65, 95, 96, 97, 128, 192}) {
         SCOPED_TRACE(fmt::format("{} {} {}", name, dtype_name(dtype), length));
         const ExecResources exec = testing::test_resources(1);
@@ -204,8 +217,8 @@ TEST(Transformer, PackedDocumentsDoNotLeakHugeValues) {
         const int64_t C = model.config().dim;
         const Tensor huge = model.weights->find("embedding").value().narrow(0, 1, 1);  // of id 1
         for (int64_t c = 0; c < C; ++c) {
-          const float value = c % 2 ? 1e15f : -3e14f;
-          dtype == DType::f32 ? void(huge.data<float>()[c] = value) : void(huge.data<Bf16>()[c] = Bf16(value));
+          const float value = (c % 2 ? 1e15f : -3e14f) * (dtype == DType::f16 ? 3e-11f : 1);
+          visit_float(dtype, "test", [&](auto type) { huge.data<decltype(type)>()[c] = decltype(type)(value); });
         }
         const std::vector<int32_t> b{31, 8, 9, 7, 9, 3, 5, 2};
         const auto tail_after = [&](int32_t id) {
@@ -285,7 +298,7 @@ TEST(Transformer, RowsThatSeeNothingChangeNothing) {
 // Activations that are computed again in the backward pass: every bit of loss and gradients stays.
 TEST(Transformer, RecomputationGivesEqualGradients) {
   for (const std::string& name : kFixtures) {
-    for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
       SCOPED_TRACE(name + " " + dtype_name(dtype));
       const ExecResources exec = testing::test_resources(1);
       const Model model = load_model(exec.context, fixture(name), dtype, true);

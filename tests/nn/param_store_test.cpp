@@ -101,6 +101,14 @@ TEST(ParamStore, InitialValuesArePhiloxOfSeedAndName) {
   EXPECT_EQ(found[0], found[2]);
   const PhiloxStream stream{42, hash64("w")};
   EXPECT_EQ(found[0][777], static_cast<float>(0.5 * stream.normal(777)));
+  const ExecResources exec = make_exec_resources(Device{}, 1);
+  ParamStore rounded;
+  ParamSpec spec = spec_of("w", {200, 100}, ParamKind::matrix, 0);
+  spec.init.std = 0.5;
+  const ParamRef w = rounded.declare(spec);
+  rounded.allocate(exec.context, DType::f16, false);
+  rounded.initialize(42);
+  EXPECT_EQ(w.value().data<F16>()[777].bits, F16(found[0][777]).bits);
   double sum = 0, squares = 0;
   for (float v : found[0]) sum += v, squares += double{v} * v;
   const double n = 20000;

@@ -71,17 +71,18 @@ TEST(Scale, MatchesReference) {
 }
 
 TEST(Cast, MatchesReference) {
-  for (DType to : {DType::f32, DType::bf16}) {
+  for (DType to : {DType::f32, DType::bf16, DType::f16}) {
     OpCase c = one_input(
         std::string("cast to ") + dtype_name(to), {5, 9},
         [to](const Context& ctx, const Var& x) { return ops::cast(ctx, x, to); }, [](const Values& x) { return x; });
     c.row_wise = true;
-    c.c = to == DType::bf16 ? 65536 * 2 : 4;  // an f32 input is rounded to bf16, and so is its gradient
-    if (to == DType::bf16) c.bf16 = false;
-    if (to == DType::bf16)
-      c.op = [](const Context& ctx, std::span<const Var> in, std::span<const ParamRef>) {
-        return std::vector<Var>{ops::cast(ctx, ops::cast(ctx, in[0], DType::bf16), DType::f32)};
+    if (to != DType::f32) {  // an f32 input is rounded, and so is its gradient
+      c.c = 2 * dtype_eps(to) / dtype_eps(DType::f32);
+      c.narrow = false;
+      c.op = [to](const Context& ctx, std::span<const Var> in, std::span<const ParamRef>) {
+        return std::vector<Var>{ops::cast(ctx, ops::cast(ctx, in[0], to), DType::f32)};
       };
+    }
     check_op(c);
   }
 }
@@ -109,7 +110,7 @@ TEST(Sum, KeepsWhatIsNoNumber) {
     for (size_t i = 0; i < bad.size(); ++i) x[299 - 7 * i] = bad[i];
     return values_of(ops::sum(ctx, Var(tensor_of(ctx, {3, 100}, dtype, x))).value)[0];
   };
-  for (const DType dtype : {DType::f32, DType::bf16}) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
     EXPECT_TRUE(std::isnan(sum_with({nan}, dtype)));
     EXPECT_EQ(sum_with({inf}, dtype), inf);
     EXPECT_EQ(sum_with({-inf, -inf}, dtype), -inf);
@@ -172,7 +173,7 @@ TEST(Basic, ErrorsNameTheOpAndTheShapes) {
   const Var a(ctx.empty({2, 3}, DType::f32)), b(ctx.empty({3, 2}, DType::f32)), ids(ctx.empty({2}, DType::i32));
   auto message = [&](auto&& action) { return error_of(ErrorCode::kInvalidArgument, action); };
   EXPECT_EQ(message([&] { ops::add(ctx, a, b); }), "add: f32 [2, 3] and f32 [3, 2] differ");
-  EXPECT_EQ(message([&] { ops::scale(ctx, ids, 2); }), "scale: x [2] is i32, not f32 or bf16");
+  EXPECT_EQ(message([&] { ops::scale(ctx, ids, 2); }), "scale: x [2] is i32, not f32, bf16 or f16");
   EXPECT_EQ(message([&] { ops::reshape(ctx, a, {4}); }), "reshape: [2, 3] into [4]");
   EXPECT_EQ(message([&] {
               ops::split(ctx, a, {1, 1});

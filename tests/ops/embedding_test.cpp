@@ -39,7 +39,7 @@ TEST(Embedding, BadRowsStayAlone) {
   const std::vector<int32_t> ids = {3, 0, 3, 4};
   const ExecResources resources = guarded_resources();
   const Context ctx(resources.context);
-  for (const DType dtype : {DType::f32, DType::bf16}) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
     for (const double bad : {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
       TestParams params(ctx);
       Values table = random_values(V * C, 1);

@@ -40,10 +40,10 @@ TEST(Linear, MatchesReference) {
   bench_op(linear_case({1024}, 768, 768, false));
 }
 
-// The head's logits are f32 whatever the weight is, also from a slice; the product is not rounded to bf16.
+// The head's logits are f32 whatever the weight is, also from a slice; the product is not rounded to it.
 TEST(Logits, MatchReferenceInF32) {
   constexpr int64_t N = 3, C = 17, V = 29;
-  for (DType dtype : {DType::f32, DType::bf16}) {
+  for (DType dtype : {DType::f32, DType::bf16, DType::f16}) {
     const ExecResources resources = guarded_resources();
     {
       Tape tape;

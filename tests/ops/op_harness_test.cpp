@@ -38,7 +38,7 @@ OpCase faulty_case(const Faults& faults) {
   OpCase c;
   c.name = "faulty";
   c.inputs = {{{4, 3}}};
-  c.bf16 = false;
+  c.narrow = false;
   c.strided = false;
   c.row_wise = true;
   c.op = [faults](const Context& ctx, std::span<const Var> in, std::span<const ParamRef>) {

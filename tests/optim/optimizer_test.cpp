@@ -34,10 +34,12 @@ class OptimizerTest : public ::testing::Test {
   Tensor tensor(const std::vector<float>& values) {
     return Tensor::from<float>(*ctx.arena, {static_cast<int64_t>(values.size())}, values);
   }
-  Tensor narrow(const std::vector<float>& values) {
-    std::vector<Bf16> rounded;
-    for (const float v : values) rounded.emplace_back(v);
-    return Tensor::from<Bf16>(*ctx.arena, {static_cast<int64_t>(values.size())}, rounded);
+  Tensor narrow(const std::vector<float>& values, DType dtype = DType::bf16) {
+    return visit_float(dtype, "test", [&](auto type) {
+      using T = decltype(type);
+      const std::vector<T> rounded(values.begin(), values.end());
+      return Tensor::from<T>(*ctx.arena, {static_cast<int64_t>(values.size())}, rounded);
+    });
   }
   static void set(const Tensor& t, const std::vector<float>& values) {
     std::copy(values.begin(), values.end(), t.data<float>());
@@ -164,6 +166,8 @@ class OptimizerFixtureTest : public OptimizerTest {
     const uint64_t key = static_cast<uint64_t>(7919 * step + 104729 * i + 12345) * 2654435761u;
     return static_cast<double>(key & 0xFFFFFFFFu) / 0x1p32 - 0.5;
   }
+  template <class T>
+  void expect_masters_of();
   // The matrices as one group, the vector as another.
   std::vector<OptimGroup> groups_of(const std::vector<double>& start, const Json& shapes, DType dtype) {
     OptimGroup matrices, vector;
@@ -178,7 +182,7 @@ class OptimizerFixtureTest : public OptimizerTest {
     const auto fill = [&](OptimGroup& group, const char* name, auto first, auto last) {
       const std::vector<float> part(first, last);
       group.name = name;
-      group.weight = dtype == DType::f32 ? tensor(part) : narrow(part);
+      group.weight = narrow(part, dtype);
       group.gradient = tensor(std::vector<float>(part.size(), 0));
     };
     fill(matrices, "group.0", values.begin(), values.begin() + begin);
@@ -241,17 +245,18 @@ TEST_F(OptimizerFixtureTest, EveryRuleEqualsTorchOrItsPaperOver1000Steps) {
   EXPECT_EQ(kinds.size(), 7u);
 }
 
-// The masters of bf16 weights take the same way as f32 weights from the same start.
-TEST_F(OptimizerFixtureTest, EveryRuleKeepsMastersOfBf16Weights) {
+// The masters of weights of 16 bits take the same way as f32 weights from the same start.
+template <class T>
+void OptimizerFixtureTest::expect_masters_of() {
   const Json all = fixture();
   std::vector<double> start = numbers(all.at("start"));
-  for (double& w : start) w = static_cast<double>(static_cast<float>(Bf16(static_cast<float>(w))));
+  for (double& w : start) w = static_cast<double>(static_cast<float>(T(static_cast<float>(w))));
   for (const Json& one : all.at("cases").as_array()) {
     SCOPED_TRACE(one.at("config").dump());
     config = {};
     config_from_json(config, one.at("config"));
     Optimizer wide(ctx, groups_of(start, all.at("shapes"), DType::f32), config);
-    Optimizer narrow(ctx, groups_of(start, all.at("shapes"), DType::bf16), config);
+    Optimizer narrow(ctx, groups_of(start, all.at("shapes"), DTypeOf<T>::value), config);
     for (int64_t t = 0; t < 5; ++t) {
       one_step(wide, t);
       one_step(narrow, t);
@@ -259,11 +264,13 @@ TEST_F(OptimizerFixtureTest, EveryRuleKeepsMastersOfBf16Weights) {
     EXPECT_EQ(masters(narrow), masters(wide));
     for (size_t g = 0; g < 2; ++g) {
       for (size_t i = 0; i < narrow.master(g).span<float>().size(); ++i) {
-        ASSERT_EQ(narrow.groups()[g].weight.span<Bf16>()[i].bits, Bf16(narrow.master(g).span<float>()[i]).bits);
+        ASSERT_EQ(narrow.groups()[g].weight.span<T>()[i].bits, T(narrow.master(g).span<float>()[i]).bits);
       }
     }
   }
 }
+TEST_F(OptimizerFixtureTest, EveryRuleKeepsMastersOfBf16Weights) { expect_masters_of<Bf16>(); }
+TEST_F(OptimizerFixtureTest, EveryRuleKeepsMastersOfF16Weights) { expect_masters_of<F16>(); }
 
 // No state of any rule moves in a step that is skipped.
 TEST_F(OptimizerFixtureTest, EveryRuleSkips) {

@@ -96,12 +96,41 @@ struct ReluSquared {
   }
 };
 
-// Calls body(function, null pointer of the element type).
+template <class F, class T>
+void activation_fwd_of(const T* x, T* out, int64_t n) {
+  for_vectors(n, [&](int64_t i, auto width) LOAM_LOOP_BODY { store(F::value(load(x + i, width)), out + i, width); });
+}
+
+template <class F, class T>
+void activation_bwd_of(const T* x, const T* d_out, T* d_x, bool add, int64_t n) {
+  for_vectors(n, [&](int64_t i, auto width) LOAM_LOOP_BODY {
+    const Vec slope = F::both(load(x + i, width)).slope;
+    store_or_add(hn::Mul(load(d_out + i, width), slope), d_x + i, add, width);
+  });
+}
+
+template <class F, class T>
+void gated_fwd_of(const T* gate, const T* up, T* out, int64_t n) {
+  for_vectors(n, [&](int64_t i, auto width) LOAM_LOOP_BODY {
+    const Vec g = load(gate + i, width), u = load(up + i, width);
+    store(hn::Mul(F::value(g), u), out + i, width);
+  });
+}
+
+template <class F, class T>
+void gated_bwd_of(const T* gate, const T* up, const T* d_out, T* d_gate, T* d_up, bool add, int64_t n) {
+  for_vectors(n, [&](int64_t i, auto width) LOAM_LOOP_BODY {
+    const Vec g = load(gate + i, width), u = load(up + i, width), d = load(d_out + i, width);
+    const ValueAndSlope v = F::both(g);
+    store_or_add(hn::Mul(hn::Mul(d, u), v.slope), d_gate + i, add, width);
+    store_or_add(hn::Mul(d, v.value), d_up + i, add, width);
+  });
+}
+
+// Calls body(function, T{}) with the function and the element type.
 template <class Body>
-HWY_INLINE void chosen(Activation kind, DType dtype, Body&& body) {
-  const auto typed = [&](auto function) LOAM_LOOP_BODY {
-    dtype == DType::f32 ? body(function, static_cast<float*>(nullptr)) : body(function, static_cast<Bf16*>(nullptr));
-  };
+void chosen(Activation kind, DType dtype, Body&& body) {
+  const auto typed = [&](auto function) { visit_float(dtype, "activation", [&](auto type) { body(function, type); }); };
   switch (kind) {
     case Activation::silu:
       return typed(Silu());
@@ -117,46 +146,34 @@ HWY_INLINE void chosen(Activation kind, DType dtype, Body&& body) {
 }
 
 void activation_fwd_row(Activation kind, DType dtype, const void* x, void* out, int64_t n) {
-  chosen(kind, dtype, [&](auto f, auto* type) LOAM_LOOP_BODY {
-    using T = std::remove_pointer_t<decltype(type)>;
-    for_vectors(n, [&](int64_t i, auto width) LOAM_LOOP_BODY {
-      store(f.value(load(static_cast<const T*>(x) + i, width)), static_cast<T*>(out) + i, width);
-    });
+  chosen(kind, dtype, [&](auto f, auto type) {
+    using T = decltype(type);
+    activation_fwd_of<decltype(f)>(static_cast<const T*>(x), static_cast<T*>(out), n);
   });
 }
 
 void activation_bwd_row(Activation kind, DType dtype, const void* x, const void* d_out, void* d_x, bool add,
                         int64_t n) {
-  chosen(kind, dtype, [&](auto f, auto* type) LOAM_LOOP_BODY {
-    using T = std::remove_pointer_t<decltype(type)>;
-    for_vectors(n, [&](int64_t i, auto width) LOAM_LOOP_BODY {
-      const Vec slope = f.both(load(static_cast<const T*>(x) + i, width)).slope;
-      store_or_add(hn::Mul(load(static_cast<const T*>(d_out) + i, width), slope), static_cast<T*>(d_x) + i, add, width);
-    });
+  chosen(kind, dtype, [&](auto f, auto type) {
+    using T = decltype(type);
+    activation_bwd_of<decltype(f)>(static_cast<const T*>(x), static_cast<const T*>(d_out), static_cast<T*>(d_x), add,
+                                   n);
   });
 }
 
 void gated_fwd_row(Activation kind, DType dtype, const void* gate, const void* up, void* out, int64_t n) {
-  chosen(kind, dtype, [&](auto f, auto* type) LOAM_LOOP_BODY {
-    using T = std::remove_pointer_t<decltype(type)>;
-    for_vectors(n, [&](int64_t i, auto width) LOAM_LOOP_BODY {
-      const Vec g = load(static_cast<const T*>(gate) + i, width), u = load(static_cast<const T*>(up) + i, width);
-      store(hn::Mul(f.value(g), u), static_cast<T*>(out) + i, width);
-    });
+  chosen(kind, dtype, [&](auto f, auto type) {
+    using T = decltype(type);
+    gated_fwd_of<decltype(f)>(static_cast<const T*>(gate), static_cast<const T*>(up), static_cast<T*>(out), n);
   });
 }
 
 void gated_bwd_row(Activation kind, DType dtype, const void* gate, const void* up, const void* d_out, void* d_gate,
                    void* d_up, bool add, int64_t n) {
-  chosen(kind, dtype, [&](auto f, auto* type) LOAM_LOOP_BODY {
-    using T = std::remove_pointer_t<decltype(type)>;
-    for_vectors(n, [&](int64_t i, auto width) LOAM_LOOP_BODY {
-      const Vec g = load(static_cast<const T*>(gate) + i, width), u = load(static_cast<const T*>(up) + i, width);
-      const Vec d = load(static_cast<const T*>(d_out) + i, width);
-      const ValueAndSlope v = f.both(g);
-      store_or_add(hn::Mul(hn::Mul(d, u), v.slope), static_cast<T*>(d_gate) + i, add, width);
-      store_or_add(hn::Mul(d, v.value), static_cast<T*>(d_up) + i, add, width);
-    });
+  chosen(kind, dtype, [&](auto f, auto type) {
+    using T = decltype(type);
+    gated_bwd_of<decltype(f)>(static_cast<const T*>(gate), static_cast<const T*>(up), static_cast<const T*>(d_out),
+                              static_cast<T*>(d_gate), static_cast<T*>(d_up), add, n);
   });
 }
 

@@ -263,13 +263,10 @@ class BackwardHead {
   KeyRange seen_[kTile];  // of each group of kMr rows, clipped to the tile
 };
 
-void backward_f32(const ExecContext& ctx, const AttentionBwdArgs& args, int64_t b, int64_t kv, const BackwardPart& part,
-                  float* memory) {
-  BackwardHead<float>(ctx, args, b, kv, part, memory).run();
-}
-void backward_bf16(const ExecContext& ctx, const AttentionBwdArgs& args, int64_t b, int64_t kv,
-                   const BackwardPart& part, float* memory) {
-  BackwardHead<Bf16>(ctx, args, b, kv, part, memory).run();
+void backward(const ExecContext& ctx, const AttentionBwdArgs& args, int64_t b, int64_t kv, const BackwardPart& part,
+              float* memory) {
+  visit_float(args.q.dtype, "attention_bwd",
+              [&](auto type) { BackwardHead<decltype(type)>(ctx, args, b, kv, part, memory).run(); });
 }
 
 }  // namespace
@@ -282,8 +279,7 @@ namespace loam {
 namespace cpu {
 namespace {
 HWY_EXPORT(backward_workspace);
-HWY_EXPORT(backward_f32);
-HWY_EXPORT(backward_bf16);
+HWY_EXPORT(backward);
 
 // Part `index` of a head that is cut by tiles: first each tile of keys with its d_k and d_v, then each tile of rows
 // with its d_q.
@@ -306,13 +302,12 @@ void attention_bwd(const ExecContext& ctx, const AttentionBwdArgs& args) {
   const int64_t floats = HWY_DYNAMIC_DISPATCH(backward_workspace)(shape.D, shape.rows());
   const Tensor workspace = ctx.empty({threads, (floats + 15) / 16 * 16}, DType::f32, MemoryKind::workspace);
   if (ctx.arena->sparse()) return;
-  const auto backward =
-      args.q.dtype == DType::bf16 ? HWY_DYNAMIC_DISPATCH(backward_bf16) : HWY_DYNAMIC_DISPATCH(backward_f32);
   parallel_tasks(threads, heads * parts, [&](int64_t task, int thread) {
     const int64_t head = task / parts;
     const BackwardPart part =
         parts == 1 ? BackwardPart{0, shape.rows(), 0, shape.S, true, true} : tile_part(shape, key_tiles, task % parts);
-    backward(ctx, args, head / shape.K, head % shape.K, part, workspace.data<float>() + thread * workspace.dim(1));
+    HWY_DYNAMIC_DISPATCH(backward)
+    (ctx, args, head / shape.K, head % shape.K, part, workspace.data<float>() + thread * workspace.dim(1));
   });
 }
 

@@ -216,13 +216,10 @@ class ForwardRows {
   float maximum_[kTile], sum_[kTile];
 };
 
-void forward_f32(const ExecContext& ctx, const AttentionFwdArgs& args, int64_t b, int64_t kv, int64_t row, int64_t rows,
-                 float* memory) {
-  ForwardRows<float>(ctx, args, b, kv, row, rows, memory).run();
-}
-void forward_bf16(const ExecContext& ctx, const AttentionFwdArgs& args, int64_t b, int64_t kv, int64_t row,
-                  int64_t rows, float* memory) {
-  ForwardRows<Bf16>(ctx, args, b, kv, row, rows, memory).run();
+void forward(const ExecContext& ctx, const AttentionFwdArgs& args, int64_t b, int64_t kv, int64_t row, int64_t rows,
+             float* memory) {
+  visit_float(args.q.dtype, "attention_fwd",
+              [&](auto type) { ForwardRows<decltype(type)>(ctx, args, b, kv, row, rows, memory).run(); });
 }
 
 }  // namespace
@@ -235,8 +232,7 @@ namespace loam {
 namespace cpu {
 namespace {
 HWY_EXPORT(forward_workspace);
-HWY_EXPORT(forward_f32);
-HWY_EXPORT(forward_bf16);
+HWY_EXPORT(forward);
 
 // One task is up to kTile rows of one key/value head. With few heads and rows (decode) tasks get smaller, so that each
 // thread has one.
@@ -251,13 +247,12 @@ void attention_fwd(const ExecContext& ctx, const AttentionFwdArgs& args) {
   const Tensor workspace =
       ctx.empty({threads, HWY_DYNAMIC_DISPATCH(forward_workspace)(shape.D)}, DType::f32, MemoryKind::workspace);
   if (ctx.arena->sparse()) return;
-  const auto forward =
-      args.q.dtype == DType::bf16 ? HWY_DYNAMIC_DISPATCH(forward_bf16) : HWY_DYNAMIC_DISPATCH(forward_f32);
   parallel_tasks(threads, heads * blocks, [&](int64_t task, int thread) {
     // The last rows see the most keys: they go first.
     const int64_t head = task / blocks, row = (blocks - 1 - task % blocks) * block;
-    forward(ctx, args, head / shape.K, head % shape.K, row, std::min(block, rows - row),
-            workspace.data<float>() + thread * workspace.dim(1));
+    HWY_DYNAMIC_DISPATCH(forward)
+    (ctx, args, head / shape.K, head % shape.K, row, std::min(block, rows - row),
+     workspace.data<float>() + thread * workspace.dim(1));
   });
 }
 

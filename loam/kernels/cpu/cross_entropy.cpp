@@ -165,16 +165,16 @@ void cross_entropy_of(const CrossEntropyRowsArgs& a, int64_t begin, int64_t end)
 }
 
 void logit_stats_rows(const LogitStatsArgs& a, int64_t begin, int64_t end) {
-  a.logits.dtype == DType::f32 ? logit_stats_of<float>(a, begin, end) : logit_stats_of<Bf16>(a, begin, end);
+  visit_float(a.logits.dtype, "logit_stats", [&](auto type) { logit_stats_of<decltype(type)>(a, begin, end); });
 }
 void logit_bwd_rows(const LogitBwdArgs& a, int64_t begin, int64_t end) {
-  a.logits.dtype == DType::f32 ? logit_bwd_of<float>(a, begin, end) : logit_bwd_of<Bf16>(a, begin, end);
+  visit_float(a.logits.dtype, "logit_bwd", [&](auto type) { logit_bwd_of<decltype(type)>(a, begin, end); });
 }
 void softcap_rows(const SoftcapArgs& a, int64_t begin, int64_t end) {
-  a.logits.dtype == DType::f32 ? softcap_of<float>(a, begin, end) : softcap_of<Bf16>(a, begin, end);
+  visit_float(a.logits.dtype, "softcap", [&](auto type) { softcap_of<decltype(type)>(a, begin, end); });
 }
 void cross_entropy_some_rows(const CrossEntropyRowsArgs& a, int64_t begin, int64_t end) {
-  a.logits.dtype == DType::f32 ? cross_entropy_of<float>(a, begin, end) : cross_entropy_of<Bf16>(a, begin, end);
+  visit_float(a.logits.dtype, "cross_entropy", [&](auto type) { cross_entropy_of<decltype(type)>(a, begin, end); });
 }
 
 }  // namespace HWY_NAMESPACE

@@ -33,7 +33,7 @@ void dropout(const ExecContext& ctx, const DropoutArgs& a) {
     for (int64_t piece = first; piece < last; ++piece) {
       const int64_t row = piece / pieces, begin = piece % pieces * kPiece, end = std::min(begin + kPiece, width);
       const PhiloxStream stream = dropout_stream(ctx, a.site, row);
-      a.in.dtype == DType::f32 ? drop<float>(a, stream, row, begin, end) : drop<Bf16>(a, stream, row, begin, end);
+      visit_float(a.in.dtype, "dropout", [&](auto type) { drop<decltype(type)>(a, stream, row, begin, end); });
     }
   });
 }

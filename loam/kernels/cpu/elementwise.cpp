@@ -20,51 +20,51 @@ HWY_BEFORE_NAMESPACE();
 namespace loam {
 namespace HWY_NAMESPACE {
 
-// Calls f with the pointer in its element type, f32 or bf16.
+// Calls f with the pointer in its element type.
 template <class F>
-HWY_INLINE void typed(DType dtype, void* p, F&& f) {
-  dtype == DType::f32 ? f(static_cast<float*>(p)) : f(static_cast<Bf16*>(p));
+void typed(DType dtype, void* p, F&& f) {
+  visit_float(dtype, "elementwise", [&](auto type) { f(static_cast<decltype(type)*>(p)); });
+}
+
+template <class Out>
+void fill_of(Out* out, float value, int64_t n) {
+  for_vectors(n, [&](int64_t i, auto width) LOAM_LOOP_BODY { store(set(value), out + i, width); });
+}
+template <class In, class Out>
+void copy_of(const In* in, Out* out, bool add, int64_t n) {
+  for_vectors(n, [&](int64_t i, auto width) LOAM_LOOP_BODY { store_or_add(load(in + i, width), out + i, add, width); });
+}
+template <class T>
+void add_of(const T* a, const T* b, T* out, int64_t n) {
+  for_vectors(n, [&](int64_t i, auto width)
+                     LOAM_LOOP_BODY { store(hn::Add(load(a + i, width), load(b + i, width)), out + i, width); });
+}
+template <class T>
+void scale_of(const T* in, float factor, T* out, int64_t n) {
+  for_vectors(n, [&](int64_t i, auto width)
+                     LOAM_LOOP_BODY { store(hn::Mul(load(in + i, width), set(factor)), out + i, width); });
+}
+template <class In>
+void sum_of(const In* from, int64_t rows, int64_t stride, float* to, bool add, int64_t begin, int64_t end) {
+  sum_columns(from, rows, stride, to, add, begin, end);
 }
 
 void fill_row(DType dtype, void* out, float value, int64_t n) {
-  typed(dtype, out, [&](auto* o) LOAM_LOOP_BODY {
-    for_vectors(n, [&](int64_t i, auto width) LOAM_LOOP_BODY { store(set(value), o + i, width); });
-  });
+  typed(dtype, out, [&](auto* o) { fill_of(o, value, n); });
 }
-
 void copy_row(DType in_type, void* in, DType out_type, void* out, bool add, int64_t n) {
-  typed(in_type, in, [&](auto* x) LOAM_LOOP_BODY {
-    typed(out_type, out, [&](auto* o) LOAM_LOOP_BODY {
-      for_vectors(n,
-                  [&](int64_t i, auto width) LOAM_LOOP_BODY { store_or_add(load(x + i, width), o + i, add, width); });
-    });
-  });
+  typed(in_type, in, [&](auto* x) { typed(out_type, out, [&](auto* o) { copy_of(x, o, add, n); }); });
 }
-
-void add_row(DType a_type, void* a, DType b_type, void* b, DType out_type, void* out, int64_t n) {
-  typed(a_type, a, [&](auto* x) LOAM_LOOP_BODY {
-    typed(b_type, b, [&](auto* y) LOAM_LOOP_BODY {
-      typed(out_type, out, [&](auto* o) LOAM_LOOP_BODY {
-        for_vectors(n, [&](int64_t i, auto width)
-                           LOAM_LOOP_BODY { store(hn::Add(load(x + i, width), load(y + i, width)), o + i, width); });
-      });
-    });
-  });
+void add_row(DType dtype, void* a, void* b, void* out, int64_t n) {
+  typed(dtype, out, [&]<class T>(T* o) { add_of(static_cast<T*>(a), static_cast<T*>(b), o, n); });
 }
-
-void scale_row(DType in_type, void* in, float factor, DType out_type, void* out, int64_t n) {
-  typed(in_type, in, [&](auto* x) LOAM_LOOP_BODY {
-    typed(out_type, out, [&](auto* o) LOAM_LOOP_BODY {
-      for_vectors(n, [&](int64_t i, auto width)
-                         LOAM_LOOP_BODY { store(hn::Mul(load(x + i, width), set(factor)), o + i, width); });
-    });
-  });
+void scale_row(DType dtype, void* in, float factor, void* out, int64_t n) {
+  typed(dtype, out, [&]<class T>(T* o) { scale_of(static_cast<T*>(in), factor, o, n); });
 }
-
 // to[c] (+)= the sum of `rows` rows, c of [begin, end).
 void sum_rows_part(DType dtype, void* from, int64_t rows, int64_t stride, float* to, bool add, int64_t begin,
                    int64_t end) {
-  typed(dtype, from, [&](auto* x) LOAM_LOOP_BODY { sum_columns(x, rows, stride, to, add, begin, end); });
+  typed(dtype, from, [&](auto* x) { sum_of(x, rows, stride, to, add, begin, end); });
 }
 
 }  // namespace HWY_NAMESPACE
@@ -83,22 +83,18 @@ HWY_EXPORT(sum_rows_part);
 
 constexpr int64_t kGrain = 16384;  // elements worth a thread
 
-bool is_float(const View& v) { return v.dtype == DType::f32 || v.dtype == DType::bf16; }
-
 void check_float(const char* kernel, const View& v) {
-  LOAM_CHECK(is_float(v), "{}: {} is neither f32 nor bf16", kernel, dtype_name(v.dtype));
+  LOAM_CHECK(is_float(v.dtype), "{}: {} is not f32, bf16 or f16", kernel, dtype_name(v.dtype));
 }
 
+// Elements that lie apart, one by one.
 float get(DType dtype, const std::byte* p, int64_t i) {
-  return dtype == DType::f32 ? reinterpret_cast<const float*>(p)[i]
-                             : static_cast<float>(reinterpret_cast<const Bf16*>(p)[i]);
+  return visit_float(dtype, "elementwise",
+                     [&](auto type) { return static_cast<float>(reinterpret_cast<const decltype(type)*>(p)[i]); });
 }
 void put(DType dtype, std::byte* p, int64_t i, float value) {
-  if (dtype == DType::f32) {
-    reinterpret_cast<float*>(p)[i] = value;
-  } else {
-    reinterpret_cast<Bf16*>(p)[i] = Bf16(value);
-  }
+  visit_float(dtype, "elementwise",
+              [&](auto type) { reinterpret_cast<decltype(type)*>(p)[i] = decltype(type)(value); });
 }
 
 template <class T>
@@ -127,7 +123,7 @@ void fill(const ExecContext& ctx, const FillArgs& a) {
   }
   const Walk<1> w({a.out});
   if (!w.unit_strides()) {
-    return a.out.dtype == DType::f32 ? fill_as<float>(ctx, a) : fill_as<Bf16>(ctx, a);
+    return visit_float(a.out.dtype, "fill", [&](auto type) { fill_as<decltype(type)>(ctx, a); });
   }
   walk(ctx.threads, w, kGrain, [&](const auto& p, int64_t n) {
     HWY_DYNAMIC_DISPATCH(fill_row)(a.out.dtype, p[0], a.value, n);
@@ -151,8 +147,8 @@ void copy_bits(const ExecContext& ctx, const CopyArgs& a) {
 
 void copy(const ExecContext& ctx, const CopyArgs& a) {
   if (a.in.dtype == a.out.dtype && !a.accumulate) return copy_bits(ctx, a);
-  LOAM_CHECK(is_float(a.in) && is_float(a.out), "copy: no conversion from {} to {}{}", dtype_name(a.in.dtype),
-             dtype_name(a.out.dtype), a.accumulate ? " that adds" : "");
+  LOAM_CHECK(is_float(a.in.dtype) && is_float(a.out.dtype), "copy: no conversion from {} to {}{}",
+             dtype_name(a.in.dtype), dtype_name(a.out.dtype), a.accumulate ? " that adds" : "");
   const Walk<2> w({a.out, a.in});
   walk(ctx.threads, w, kGrain, [&](const auto& p, int64_t n) {
     if (w.unit_strides()) {
@@ -169,10 +165,11 @@ void copy(const ExecContext& ctx, const CopyArgs& a) {
 
 void add(const ExecContext& ctx, const AddArgs& a) {
   for (const View* v : {&a.a, &a.b, &a.out}) check_float("add", *v);
+  const bool one_type = a.a.dtype == a.out.dtype && a.b.dtype == a.out.dtype;
   const Walk<3> w({a.out, a.a, a.b});
   walk(ctx.threads, w, kGrain, [&](const auto& p, int64_t n) {
-    if (w.unit_strides()) {
-      HWY_DYNAMIC_DISPATCH(add_row)(a.a.dtype, p[1], a.b.dtype, p[2], a.out.dtype, p[0], n);
+    if (w.unit_strides() && one_type) {
+      HWY_DYNAMIC_DISPATCH(add_row)(a.out.dtype, p[1], p[2], p[0], n);
     } else {
       for (int64_t i = 0; i < n; ++i) {
         const float sum = get(a.a.dtype, p[1], i * w.row_stride(1)) + get(a.b.dtype, p[2], i * w.row_stride(2));
@@ -186,8 +183,8 @@ void scale(const ExecContext& ctx, const ScaleArgs& a) {
   for (const View* v : {&a.in, &a.out}) check_float("scale", *v);
   const Walk<2> w({a.out, a.in});
   walk(ctx.threads, w, kGrain, [&](const auto& p, int64_t n) {
-    if (w.unit_strides()) {
-      HWY_DYNAMIC_DISPATCH(scale_row)(a.in.dtype, p[1], a.factor, a.out.dtype, p[0], n);
+    if (w.unit_strides() && a.in.dtype == a.out.dtype) {
+      HWY_DYNAMIC_DISPATCH(scale_row)(a.out.dtype, p[1], a.factor, p[0], n);
     } else {
       for (int64_t i = 0; i < n; ++i) {
         put(a.out.dtype, p[0], i * w.row_stride(0), get(a.in.dtype, p[1], i * w.row_stride(1)) * a.factor);

@@ -48,10 +48,10 @@ void embedding_bwd_of(const EmbeddingBwdArgs& a, int64_t begin, int64_t end) {
 }
 
 void embedding_fwd_tokens(const EmbeddingFwdArgs& a, int64_t begin, int64_t end) {
-  a.table.dtype == DType::f32 ? embedding_fwd_of<float>(a, begin, end) : embedding_fwd_of<Bf16>(a, begin, end);
+  visit_float(a.table.dtype, "embedding", [&](auto type) { embedding_fwd_of<decltype(type)>(a, begin, end); });
 }
 void embedding_bwd_columns(const EmbeddingBwdArgs& a, int64_t begin, int64_t end) {
-  a.d_out.dtype == DType::f32 ? embedding_bwd_of<float>(a, begin, end) : embedding_bwd_of<Bf16>(a, begin, end);
+  visit_float(a.d_out.dtype, "embedding", [&](auto type) { embedding_bwd_of<decltype(type)>(a, begin, end); });
 }
 
 }  // namespace HWY_NAMESPACE

@@ -23,11 +23,12 @@ constexpr int64_t kBlockK = 512;
 constexpr int64_t kBlockM = 192;
 // Bounds of one task's part of c. Sizes of tasks are multiples of 96 columns and 12 rows, whole tiles for every
 // instruction set.
-constexpr int64_t kTaskColumns = 1152, kTaskRowsBf16 = 576;
+constexpr int64_t kTaskColumns = 1152, kTaskRowsNarrow = 576;
 constexpr int64_t kColumnUnit = 96, kRowUnit = 12;
 
 struct Problem {
   int64_t m, n, k;
+  DType dtype;  // of a and b
   Operand a, b;
   const float* bias;  // padded to whole tiles, or null
   float alpha;
@@ -97,8 +98,9 @@ void multiply_block(const Problem& problem, const Block& block) {
   } while (k < problem.k);
 }
 
-void multiply_block_f32(const Problem& problem, const Block& block) { multiply_block<float>(problem, block); }
-void multiply_block_bf16(const Problem& problem, const Block& block) { multiply_block<Bf16>(problem, block); }
+void multiply(const Problem& problem, const Block& block) {
+  visit_float(problem.dtype, "matmul", [&](auto type) { multiply_block<decltype(type)>(problem, block); });
+}
 
 // sums[m, j] = x[m] . w[j] for R rows of w and M rows of x, both contiguous along k.
 template <int R, int M, class T>
@@ -153,18 +155,16 @@ HWY_INLINE void skinny_rows(int64_t k, const float* x, const T* w, int64_t w_str
 
 // x [m, k] contiguous f32, w [columns, k], out [m, columns] contiguous f32.
 template <class T>
-void skinny(int64_t m, int64_t k, const float* x, const void* w_data, int64_t w_stride, int64_t columns, float* out) {
-  const T* w = static_cast<const T*>(w_data);
+void skinny_of(int64_t m, int64_t k, const float* x, const T* w, int64_t w_stride, int64_t columns, float* out) {
   for (; m >= 4; m -= 4, x += 4 * k, out += 4 * columns) skinny_rows<4>(k, x, w, w_stride, columns, out, columns);
   if (m == 3) skinny_rows<3>(k, x, w, w_stride, columns, out, columns);
   if (m == 2) skinny_rows<2>(k, x, w, w_stride, columns, out, columns);
   if (m == 1) skinny_rows<1>(k, x, w, w_stride, columns, out, columns);
 }
-void skinny_f32(int64_t m, int64_t k, const float* x, const void* w, int64_t w_stride, int64_t columns, float* out) {
-  skinny<float>(m, k, x, w, w_stride, columns, out);
-}
-void skinny_bf16(int64_t m, int64_t k, const float* x, const void* w, int64_t w_stride, int64_t columns, float* out) {
-  skinny<Bf16>(m, k, x, w, w_stride, columns, out);
+void skinny(DType dtype, int64_t m, int64_t k, const float* x, const void* w, int64_t w_stride, int64_t columns,
+            float* out) {
+  visit_float(dtype, "matmul",
+              [&](auto type) { skinny_of(m, k, x, static_cast<const decltype(type)*>(w), w_stride, columns, out); });
 }
 
 }  // namespace
@@ -176,10 +176,8 @@ HWY_AFTER_NAMESPACE();
 namespace loam::cpu {
 namespace {
 
-HWY_EXPORT(multiply_block_f32);
-HWY_EXPORT(multiply_block_bf16);
-HWY_EXPORT(skinny_f32);
-HWY_EXPORT(skinny_bf16);
+HWY_EXPORT(multiply);
+HWY_EXPORT(skinny);
 
 // How c is cut into tasks.
 struct Grid {
@@ -189,8 +187,8 @@ struct Grid {
 
 // The cut that takes the least time: the share of the busiest thread, where packing an element costs as much as
 // kPackCost multiply-adds.
-Grid make_grid(int64_t m, int64_t n, int64_t k, int threads, bool bf16_result) {
-  const int64_t most_rows = bf16_result ? kTaskRowsBf16 : m;
+Grid make_grid(int64_t m, int64_t n, int64_t k, int threads, bool narrow_result) {
+  const int64_t most_rows = narrow_result ? kTaskRowsNarrow : m;
   // With few rows a packed panel is used little, so it is kept small enough for the L2 cache.
   const int64_t most_columns = m <= 4 * kRowUnit ? 2 * kColumnUnit : kTaskColumns;
   const int64_t column_unit = kColumnUnit / (n < 4 * kColumnUnit ? 3 : 1);
@@ -221,17 +219,18 @@ Grid make_grid(int64_t m, int64_t n, int64_t k, int threads, bool bf16_result) {
 }
 
 float element(const View& view, int64_t index) {
-  return view.dtype == DType::f32 ? view.ptr<float>()[index] : static_cast<float>(view.ptr<Bf16>()[index]);
+  return visit_float(view.dtype, "matmul",
+                     [&](auto type) { return static_cast<float>(view.ptr<decltype(type)>()[index]); });
 }
 
-// Rounds a finished block of f32 sums into the bf16 result.
-void finish_bf16(const float* from, int64_t rows, int64_t columns, int64_t from_stride, Bf16* to, int64_t stride,
-                 bool add) {
+// Rounds a finished block of f32 sums into a result of 16 bits.
+template <class T>
+void finish(const float* from, int64_t rows, int64_t columns, int64_t from_stride, T* to, int64_t stride, bool add) {
   for (int64_t i = 0; i < rows; ++i) {
     const float* source = from + i * from_stride;
-    Bf16* target = to + i * stride;
+    T* target = to + i * stride;
     for (int64_t j = 0; j < columns; ++j) {
-      target[j] = Bf16(add ? source[j] + static_cast<float>(target[j]) : source[j]);
+      target[j] = T(add ? source[j] + static_cast<float>(target[j]) : source[j]);
     }
   }
 }
@@ -250,30 +249,28 @@ void gemm(const ExecContext& ctx, const MatmulArgs& args) {
   const int64_t m = args.c.dim(0), n = args.c.dim(1);  // plain: clang cannot share bindings with OpenMP loops
   if (m == 0 || n == 0) return;
   const int64_t k = args.a.dim(args.transpose_a ? 0 : 1);
-  const bool bf16_result = args.c.dtype == DType::bf16;
-  const Grid grid = make_grid(m, n, k, ctx.threads, bf16_result);
+  const bool narrow_result = args.c.dtype != DType::f32;
+  const Grid grid = make_grid(m, n, k, ctx.threads, narrow_result);
   const Tensor bias = padded_bias(ctx, args.bias, n);
 
   Problem problem{};
-  problem.m = m, problem.n = n, problem.k = k;
+  problem.m = m, problem.n = n, problem.k = k, problem.dtype = args.a.dtype;
   problem.a = args.transpose_a ? Operand{args.a.data, 1, args.a.stride(0)} : Operand{args.a.data, args.a.stride(0), 1};
   problem.b = args.transpose_b ? Operand{args.b.data, args.b.stride(0), 1} : Operand{args.b.data, 1, args.b.stride(0)};
   problem.bias = bias ? bias.data<float>() : nullptr;
   problem.alpha = args.alpha;
-  problem.add = args.accumulate && !bf16_result;
-  problem.c = bf16_result ? nullptr : args.c.ptr<float>();
+  problem.add = args.accumulate && !narrow_result;
+  problem.c = narrow_result ? nullptr : args.c.ptr<float>();
   problem.c_stride = args.c.stride(0);
 
   const int threads = static_cast<int>(std::min<int64_t>(ctx.threads, grid.down * grid.across));
   const int64_t depth = std::min(k, kBlockK);
   const int64_t a_floats = round_up(std::min(grid.rows, kBlockM), kRowUnit) * depth + 16;
   const int64_t b_floats = grid.columns * depth + 16;
-  const int64_t c_floats = bf16_result ? grid.rows * grid.columns : 0;
+  const int64_t c_floats = narrow_result ? grid.rows * grid.columns : 0;
   const Tensor workspace =
       ctx.empty({threads, round_up(a_floats + b_floats + c_floats, 16)}, DType::f32, MemoryKind::workspace);
   if (ctx.arena->sparse()) return;
-  const bool is_bf16 = args.a.dtype == DType::bf16;
-  const auto multiply = is_bf16 ? HWY_DYNAMIC_DISPATCH(multiply_block_bf16) : HWY_DYNAMIC_DISPATCH(multiply_block_f32);
 
   parallel_tasks(threads, grid.down * grid.across, [&](int64_t task, int thread) {
     float* memory = workspace.data<float>() + thread * workspace.dim(1);
@@ -284,13 +281,16 @@ void gemm(const ExecContext& ctx, const MatmulArgs& args) {
     block.columns = std::min(grid.columns, n - block.column);
     block.packed_a = memory;
     block.packed_b = memory + a_floats;
-    if (!bf16_result) return multiply(problem, block);
+    if (!narrow_result) return HWY_DYNAMIC_DISPATCH(multiply)(problem, block);
     Problem local = problem;
     local.c_stride = grid.columns;
     local.c = memory + a_floats + b_floats - (block.row * local.c_stride + block.column);
-    multiply(local, block);
-    finish_bf16(memory + a_floats + b_floats, block.rows, block.columns, grid.columns,
-                args.c.ptr<Bf16>() + block.row * args.c.stride(0) + block.column, args.c.stride(0), args.accumulate);
+    HWY_DYNAMIC_DISPATCH(multiply)(local, block);
+    visit_float(args.c.dtype, "matmul", [&](auto type) {
+      finish(memory + a_floats + b_floats, block.rows, block.columns, grid.columns,
+             args.c.ptr<decltype(type)>() + block.row * args.c.stride(0) + block.column, args.c.stride(0),
+             args.accumulate);
+    });
   });
 }
 
@@ -303,8 +303,6 @@ void skinny_gemm(const ExecContext& ctx, const MatmulArgs& args) {
   for (int64_t i = 0; i < m; ++i) {
     for (int64_t j = 0; j < k; ++j) x.data<float>()[i * k + j] = element(args.a, i * args.a.stride(0) + j);
   }
-  const bool is_bf16 = args.b.dtype == DType::bf16;
-  const auto multiply = is_bf16 ? HWY_DYNAMIC_DISPATCH(skinny_bf16) : HWY_DYNAMIC_DISPATCH(skinny_f32);
   const int64_t w_bytes = dtype_size(args.b.dtype);
   constexpr int64_t kStrip = 64, kWorthSharing = 1 << 15;
   const int64_t grain = std::max(kStrip, kWorthSharing / std::max(k, int64_t{1}) + 1);
@@ -312,19 +310,17 @@ void skinny_gemm(const ExecContext& ctx, const MatmulArgs& args) {
     float sums[kSkinnyRows * kStrip];
     for (int64_t j = begin; j < end; j += kStrip) {
       const int64_t columns = std::min(kStrip, end - j);
-      multiply(m, k, x.data<float>(), static_cast<const char*>(args.b.data) + j * w_stride * w_bytes, w_stride, columns,
-               sums);
+      HWY_DYNAMIC_DISPATCH(skinny)
+      (args.b.dtype, m, k, x.data<float>(), static_cast<const char*>(args.b.data) + j * w_stride * w_bytes, w_stride,
+       columns, sums);
       for (int64_t i = 0; i < m; ++i) {
         for (int64_t s = 0; s < columns; ++s) {
           const int64_t at = i * args.c.stride(0) + j + s;
           float value = args.alpha * sums[i * columns + s];
           if (args.bias) value += element(args.bias, (j + s) * args.bias.stride(0));
           if (args.accumulate) value += element(args.c, at);
-          if (args.c.dtype == DType::f32) {
-            args.c.ptr<float>()[at] = value;
-          } else {
-            args.c.ptr<Bf16>()[at] = Bf16(value);
-          }
+          visit_float(args.c.dtype, "matmul",
+                      [&](auto type) { args.c.ptr<decltype(type)>()[at] = decltype(type)(value); });
         }
       }
     }

@@ -1,5 +1,5 @@
-// Our own matrix product for the CPU: packed panels and a register tile, for f32 and bf16 in, f32 arithmetic (Goto and
-// van de Geijn 2008, "Anatomy of high-performance matrix multiplication"). Legend as in matmul.h.
+// Our own matrix product for the CPU: packed panels and a register tile, for any float dtype, in f32 arithmetic (Goto
+// and van de Geijn 2008, "Anatomy of high-performance matrix multiplication"). Legend as in matmul.h.
 //
 // K is cut into blocks of a fixed length, and each element is a fixed chain of multiply-adds: its bits depend on
 // nothing but its row of op(a), its column of op(b), alpha and bias; not on M, N, the strides' kind or the number of
@@ -19,7 +19,7 @@ struct Operand {
   int64_t r_stride, k_stride;
 };
 
-// Any shape. Workspace: at most 2.7 MiB (5.3 MiB with a bf16 result) for each thread, and N floats for a bias.
+// Any shape. Workspace: at most 2.7 MiB (5.3 MiB with a result of 16 bits) for each thread, and N floats for a bias.
 void gemm(const ExecContext& ctx, const MatmulArgs& args);
 
 // y = x W^T for M <= kSkinnyRows: streams W once and packs nothing. A row's bits do not depend on M, but differ from

@@ -22,7 +22,7 @@ bool worth_tiles(DType dtype, int64_t m, int64_t n, int64_t k) {
 bool may_use_dnnl(Numerics numerics, DType dtype) {
   if (numerics == Numerics::exact) return false;
   static const bool has_bf16 = cpu::dnnl_has_bf16();
-  if (dtype == DType::bf16) return has_bf16;
+  if (dtype != DType::f32) return dtype == DType::bf16 && has_bf16;
   return numerics == Numerics::fast && !cpu::has_amx() && (hwy::SupportedTargets() & HWY_AVX3) != 0;
 }
 
@@ -33,6 +33,7 @@ void matmul(const ExecContext& ctx, const MatmulArgs& args) {
   const DType dtype = args.a.dtype;
   const int64_t m = args.c.dim(0), n = args.c.dim(1), k = args.a.dim(args.transpose_a ? 0 : 1);
   if (m <= cpu::kSkinnyRows && args.transpose_b && !args.transpose_a) return cpu::skinny_gemm(ctx, args);
+  if (dtype == DType::f16) return cpu::gemm(ctx, args);  // which alone knows it
   if (cpu::has_amx() && worth_tiles(dtype, m, n, k)) return cpu::amx_gemm(ctx, args);
   // There oneDNN's f32 product takes 1.7 times as long as ours.
   const bool wide = dtype == DType::f32 && !args.transpose_b && n > 2048;

@@ -142,18 +142,17 @@ void layer_norm_bwd_of(const LayerNormBwdArgs& a, int64_t begin, int64_t end, fl
 }
 
 void rms_norm_fwd_rows(const RmsNormFwdArgs& a, int64_t begin, int64_t end) {
-  a.x.dtype == DType::f32 ? rms_norm_fwd_of<float>(a, begin, end) : rms_norm_fwd_of<Bf16>(a, begin, end);
+  visit_float(a.x.dtype, "rms_norm", [&](auto type) { rms_norm_fwd_of<decltype(type)>(a, begin, end); });
 }
 void rms_norm_bwd_rows(const RmsNormBwdArgs& a, int64_t begin, int64_t end, float* d_weight) {
-  a.x.dtype == DType::f32 ? rms_norm_bwd_of<float>(a, begin, end, d_weight)
-                          : rms_norm_bwd_of<Bf16>(a, begin, end, d_weight);
+  visit_float(a.x.dtype, "rms_norm", [&](auto type) { rms_norm_bwd_of<decltype(type)>(a, begin, end, d_weight); });
 }
 void layer_norm_fwd_rows(const LayerNormFwdArgs& a, int64_t begin, int64_t end) {
-  a.x.dtype == DType::f32 ? layer_norm_fwd_of<float>(a, begin, end) : layer_norm_fwd_of<Bf16>(a, begin, end);
+  visit_float(a.x.dtype, "layer_norm", [&](auto type) { layer_norm_fwd_of<decltype(type)>(a, begin, end); });
 }
 void layer_norm_bwd_rows(const LayerNormBwdArgs& a, int64_t begin, int64_t end, float* d_weight, float* d_bias) {
-  a.x.dtype == DType::f32 ? layer_norm_bwd_of<float>(a, begin, end, d_weight, d_bias)
-                          : layer_norm_bwd_of<Bf16>(a, begin, end, d_weight, d_bias);
+  visit_float(a.x.dtype, "layer_norm",
+              [&](auto type) { layer_norm_bwd_of<decltype(type)>(a, begin, end, d_weight, d_bias); });
 }
 void sum_partials(const float* partials, int64_t count, int64_t C, float* out, bool add) {
   sum_columns(partials, count, C, out, add, 0, C);

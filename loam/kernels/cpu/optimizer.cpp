@@ -22,7 +22,7 @@ namespace HWY_NAMESPACE {
 
 // In f64, in an order that depends on n and the instruction set alone.
 template <class T>
-HWY_INLINE double squares_of(const T* x, int64_t n) {
+double squares_of(const T* x, int64_t n) {
   const hn::ScalableTag<double> d;
   const hn::Rebind<float, decltype(d)> half;  // as many f32
   constexpr int64_t kStep = hn::MaxLanes(d);
@@ -43,8 +43,15 @@ HWY_INLINE double squares_of(const T* x, int64_t n) {
 }
 
 void sum_squares_chunk(const View& x, int64_t begin, int64_t end, double* to) {
-  *to = x.dtype == DType::f32 ? squares_of(x.ptr<float>() + begin, end - begin)
-                              : squares_of(x.ptr<Bf16>() + begin, end - begin);
+  visit_float(x.dtype, "sum_squares",
+              [&](auto type) { *to = squares_of(x.ptr<decltype(type)>() + begin, end - begin); });
+}
+
+// The copy that the model uses, if there is one.
+template <class Width>
+HWY_INLINE void store_weight(Vec w, const View& weight, int64_t at, Width width) {
+  if (!weight) return;
+  weight.dtype == DType::bf16 ? store(w, weight.ptr<Bf16>() + at, width) : store(w, weight.ptr<F16>() + at, width);
 }
 
 // rule(i, width, g, w) gives the new parameters; it keeps the state of the rule up to date.
@@ -52,12 +59,11 @@ template <class Rule>
 HWY_INLINE void update(const UpdateArgs& a, const StepState& state, int64_t begin, int64_t end, Rule&& rule) {
   float* master = a.master.ptr<float>() + begin;
   const float* gradient = a.gradient.ptr<float>() + begin;
-  Bf16* weight = a.weight ? a.weight.ptr<Bf16>() + begin : nullptr;
   for_vectors(end - begin, [&](int64_t i, auto width) LOAM_LOOP_BODY {
     const Vec w =
         rule(i, width, hn::Mul(load(gradient + i, width), set(state.gradient_scale)), load(master + i, width));
     store(w, master + i, width);
-    if (weight) store(w, weight + i, width);
+    store_weight(w, a.weight, begin + i, width);
   });
 }
 
@@ -181,11 +187,10 @@ void muon_apply_chunk(const MuonApplyArgs& a, const StepState& state, int64_t be
   const Vec kept = set_rounded(1 - lr * a.weight_decay), step = set_rounded(lr * a.scale);
   const float* change = part(a.update, begin);
   float* master = part(a.master, begin);
-  Bf16* weight = a.weight ? a.weight.ptr<Bf16>() + begin : nullptr;
   for_vectors(end - begin, [&](int64_t i, auto width) LOAM_LOOP_BODY {
     const Vec w = hn::NegMulAdd(step, load(change + i, width), hn::Mul(load(master + i, width), kept));
     store(w, master + i, width);
-    if (weight) store(w, weight + i, width);
+    store_weight(w, a.weight, begin + i, width);
   });
 }
 

@@ -158,7 +158,7 @@ void rope_of(const RopeArgs& a, int64_t begin, int64_t end) {
 }
 
 void rope_tokens(const RopeArgs& a, int64_t begin, int64_t end) {
-  a.in.dtype == DType::f32 ? rope_of<float>(a, begin, end) : rope_of<Bf16>(a, begin, end);
+  visit_float(a.in.dtype, "rope", [&](auto type) { rope_of<decltype(type)>(a, begin, end); });
 }
 
 }  // namespace HWY_NAMESPACE

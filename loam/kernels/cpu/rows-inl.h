@@ -1,4 +1,4 @@
-// Loops and sums over rows of f32 or bf16, in vectors of f32. Included once for each instruction set, after
+// Loops and sums over rows of any float dtype, in vectors of f32. Included once for each instruction set, after
 // hwy/foreach_target.h.
 
 #if defined(LOAM_KERNELS_CPU_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)

@@ -1,5 +1,5 @@
-// Vector helpers shared by the kernels: f32 lanes loaded from and stored to f32 or bf16 memory, and exp. Included once
-// for each instruction set, after hwy/foreach_target.h; see the Highway documentation on "-inl.h" files.
+// Vector helpers shared by the kernels: f32 lanes loaded from and stored to memory of any float dtype, and exp.
+// Included once for each instruction set, after hwy/foreach_target.h; see the Highway documentation on "-inl.h" files.
 #if defined(LOAM_KERNELS_CPU_SIMD_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LOAM_KERNELS_CPU_SIMD_INL_H_
 #undef LOAM_KERNELS_CPU_SIMD_INL_H_
@@ -17,6 +17,22 @@ namespace HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
+// The bits of Lanes(d) elements of 16 bits, each in the lower half of a lane.
+template <class D, class T>
+HWY_INLINE hn::Vec<hn::RebindToUnsigned<D>> load_16_bits(D, const T* p) {
+  const hn::Rebind<uint16_t, D> d16;
+  return hn::PromoteTo(hn::RebindToUnsigned<D>(), hn::LoadU(d16, reinterpret_cast<const uint16_t*>(p)));
+}
+template <class D, class T>
+HWY_INLINE void store_16_bits(D, hn::Vec<hn::RebindToUnsigned<D>> bits, T* p) {
+  const hn::Rebind<uint16_t, D> d16;
+  const hn::Rebind<int16_t, D> di16;
+  const hn::RebindToSigned<D> di;
+  // Values fit 16 bits, so sign-extended they pass the saturating conversion unchanged.
+  const auto low = hn::ShiftRight<16>(hn::ShiftLeft<16>(hn::BitCast(di, bits)));
+  hn::StoreU(hn::BitCast(d16, hn::DemoteTo(di16, low)), d16, reinterpret_cast<uint16_t*>(p));
+}
+
 // Loads Lanes(d) elements as f32.
 template <class D>
 HWY_INLINE hn::Vec<D> load_f32(D d, const float* p) {
@@ -24,31 +40,62 @@ HWY_INLINE hn::Vec<D> load_f32(D d, const float* p) {
 }
 template <class D>
 HWY_INLINE hn::Vec<D> load_f32(D d, const Bf16* p) {
-  const hn::Rebind<uint16_t, D> d16;
+  return hn::BitCast(d, hn::ShiftLeft<16>(load_16_bits(d, p)));
+}
+template <class D>
+HWY_INLINE hn::Vec<D> load_f32(D d, const F16* p) {
+#if HWY_TARGET <= HWY_AVX2  // these have an instruction for it; the others do what F16 does
+  const hn::Rebind<hwy::float16_t, D> d16;
+  return hn::PromoteTo(d, hn::LoadU(d16, reinterpret_cast<const hwy::float16_t*>(p)));
+#else
   const hn::RebindToUnsigned<D> d32;
-  const auto bits = hn::LoadU(d16, reinterpret_cast<const uint16_t*>(p));
-  return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(d32, bits)));
+  const hn::RebindToSigned<D> di;
+  const auto bits = load_16_bits(d, p);
+  const auto magnitude = hn::BitCast(di, hn::And(bits, hn::Set(d32, 0x7FFFu)));
+  const auto up = hn::Set(di, 112 << 23), shifted = hn::Add(hn::ShiftLeft<13>(magnitude), up);
+  const auto large = hn::IfThenElse(hn::Gt(magnitude, hn::Set(di, 0x7BFF)), hn::Add(shifted, up), shifted);
+  const auto multiple = hn::BitCast(d, hn::Add(magnitude, hn::Set(di, 0x3F000000)));
+  const auto small = hn::BitCast(di, hn::Sub(multiple, hn::Set(d, 0.5f)));
+  const auto value = hn::IfThenElse(hn::Lt(magnitude, hn::Set(di, 0x0400)), small, large);
+  const auto sign = hn::ShiftLeft<16>(hn::And(bits, hn::Set(d32, 0x8000u)));
+  return hn::BitCast(d, hn::Or(hn::BitCast(d32, value), sign));
+#endif
 }
 
-// Stores Lanes(d) elements; to bf16 with rounding to nearest, ties to even, as Bf16's constructor does.
+// Stores Lanes(d) elements; to bf16 and f16 with rounding to nearest, ties to even, as their constructors do.
 template <class D>
 HWY_INLINE void store_f32(D d, hn::Vec<D> v, float* p) {
   hn::StoreU(v, d, p);
 }
 template <class D>
-HWY_INLINE void store_f32(D, hn::Vec<D> v, Bf16* p) {
-  const hn::Rebind<uint16_t, D> d16;
+HWY_INLINE void store_f32(D d, hn::Vec<D> v, Bf16* p) {
   const hn::RebindToUnsigned<D> d32;
-  const hn::RebindToSigned<D> di;
   const auto u = hn::BitCast(d32, v);
   const auto odd = hn::And(hn::ShiftRight<16>(u), hn::Set(d32, 1u));
   const auto rounded = hn::Add(u, hn::Add(odd, hn::Set(d32, 0x7FFFu)));
   const auto is_nan = hn::RebindMask(d32, hn::IsNaN(v));
-  const auto bits = hn::ShiftRight<16>(hn::IfThenElse(is_nan, hn::Or(u, hn::Set(d32, 0x00400000u)), rounded));
-  // Values fit 16 bits, so sign-extended they pass the saturating conversion unchanged.
-  const auto low = hn::ShiftRight<16>(hn::ShiftLeft<16>(hn::BitCast(di, bits)));
-  const hn::Rebind<int16_t, D> di16;
-  hn::StoreU(hn::BitCast(d16, hn::DemoteTo(di16, low)), d16, reinterpret_cast<uint16_t*>(p));
+  store_16_bits(d, hn::ShiftRight<16>(hn::IfThenElse(is_nan, hn::Or(u, hn::Set(d32, 0x00400000u)), rounded)), p);
+}
+template <class D>
+HWY_INLINE void store_f32(D d, hn::Vec<D> v, F16* p) {
+#if HWY_TARGET <= HWY_AVX2
+  const hn::Rebind<hwy::float16_t, D> d16;
+  hn::StoreU(hn::DemoteTo(d16, v), d16, reinterpret_cast<hwy::float16_t*>(p));
+#else
+  const hn::RebindToUnsigned<D> d32;
+  const hn::RebindToSigned<D> di;
+  const auto u = hn::BitCast(d32, v);
+  const auto magnitude = hn::BitCast(di, hn::And(u, hn::Set(d32, 0x7FFFFFFFu)));
+  const auto cut = hn::ShiftRight<13>(magnitude), odd = hn::And(cut, hn::Set(di, 1));
+  const auto rounded = hn::ShiftRight<13>(hn::Add(magnitude, hn::Add(odd, hn::Set(di, 0xFFF))));
+  const auto large = hn::Min(hn::Sub(rounded, hn::Set(di, 112 << 10)), hn::Set(di, 0x7C00));
+  const auto multiple = hn::BitCast(di, hn::Add(hn::BitCast(d, magnitude), hn::Set(d, 0.5f)));
+  const auto small = hn::Sub(multiple, hn::Set(di, 0x3F000000));
+  const auto number = hn::IfThenElse(hn::Lt(magnitude, hn::Set(di, 0x38800000)), small, large);
+  const auto nan = hn::Or(hn::And(cut, hn::Set(di, 0x3FF)), hn::Set(di, 0x7E00));
+  const auto value = hn::IfThenElse(hn::Gt(magnitude, hn::Set(di, 0x7F800000)), nan, number);
+  store_16_bits(d, hn::Or(hn::BitCast(d32, value), hn::And(hn::ShiftRight<16>(u), hn::Set(d32, 0x8000u))), p);
+#endif
 }
 
 // min(x, bound) and max(x, bound) that are NaN where x is. The vector instructions give their second operand where

@@ -134,11 +134,7 @@ View half(const View& x, int which) {
 // f(T{}, W) for views of one float dtype.
 template <int K, class F>
 void dispatch(const Strided<K>& views, DType dtype, const char* kernel, F&& f) {
-  for_float(dtype, kernel, [&](auto type) {
-    std::array<int, K> bytes;
-    bytes.fill(sizeof(type));
-    for_width(views.width(bytes), [&](auto width) { f(type, width); });
-  });
+  for_float(dtype, kernel, [&](auto type) { for_width(views.width(), [&](auto width) { f(type, width); }); });
 }
 
 void activation_fwd(const ExecContext& ctx, const ActivationFwdArgs& a) {

@@ -123,10 +123,13 @@ void launch_backward_q(const ExecContext& ctx, const AttentionParams& p, int64_t
 }
 
 // Layouts by the class of head dims, as for the forward.
+template <class T, int D>
+struct BackwardLayout
+    : std::conditional_t<D == 64, MmaLayout<T, 4, 2, 32, 64, 2>,
+                         std::conditional_t<D == 128, MmaLayout<T, 4, 2, 32, 128, 2>, MmaLayout<T, 8, 1, 32, 256, 1>>> {
+};
 template <int D>
-using BackwardLayout =
-    std::conditional_t<D == 64, MmaLayout<4, 2, 32, 64, 2>,
-                       std::conditional_t<D == 128, MmaLayout<4, 2, 32, 128, 2>, MmaLayout<8, 1, 32, 256, 1>>>;
+struct BackwardLayout<float, D> : FmaLayout<64, D == 256 ? 16 : 32, D> {};
 
 void attention_bwd(const ExecContext& ctx, const AttentionBwdArgs& a) {
   const int64_t batch = a.q.dim(0);
@@ -141,14 +144,12 @@ void attention_bwd(const ExecContext& ctx, const AttentionBwdArgs& a) {
   p.queries = reinterpret_cast<Query*>(queries.data<float>());
   if (all_rows > 0) {
     for_float(a.q.dtype, "attention_bwd", [&](auto type) {
+      using T = decltype(type);
       const auto blocks = static_cast<unsigned>(ceil_div(all_rows * kPrepareLanes, kPrepareThreads));
-      prepare_queries_kernel<decltype(type)><<<blocks, kPrepareThreads, 0, stream_of(ctx.stream)>>>(p, all_rows);
+      prepare_queries_kernel<T><<<blocks, kPrepareThreads, 0, stream_of(ctx.stream)>>>(p, all_rows);
       launched("attention_bwd");
-    });
-    for_head_dim(p.D, [&](auto width) {
-      constexpr int D = decltype(width)::value;
-      if (a.q.dtype == DType::f32) return launch_backward_q<FmaLayout<64, D == 256 ? 16 : 32, D>>(ctx, p, batch);
-      launch_backward_q<BackwardLayout<D>>(ctx, p, batch);
+      for_head_dim(p.D,
+                   [&](auto width) { launch_backward_q<BackwardLayout<T, decltype(width)::value>>(ctx, p, batch); });
     });
   }
   attention_bwd_kv(ctx, p, a.q.dtype, batch);

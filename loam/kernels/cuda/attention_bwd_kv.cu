@@ -122,19 +122,27 @@ void launch_backward_kv(const ExecContext& ctx, const AttentionParams& p, int64_
                       p, "attention_bwd");
 }
 
+// The layout of each class of head dims.
+template <class T, int D>
+void launch_class(const ExecContext& ctx, const AttentionParams& p, int64_t batch) {
+  if constexpr (std::is_same_v<T, float>) {
+    launch_backward_kv<FmaLayout<64, D == 256 ? 16 : 32, D>>(ctx, p, batch);
+  } else if constexpr (D == 64) {
+    launch_backward_kv<MmaLayout<T, 4, 2, 32, 64, 2>>(ctx, p, batch);
+  } else if constexpr (D == 128) {
+    launch_backward_kv<MmaLayout<T, 8, 1, 64, 128, 1>>(ctx, p, batch);
+  } else {
+    using L = MmaLayout<T, 8, 1, 32, 256, 1>;
+    launch_backward_kv<L, Gradients::values>(ctx, p, batch);
+    launch_backward_kv<L, Gradients::keys>(ctx, p, batch);
+  }
+}
+
 }  // namespace
 
 void attention_bwd_kv(const ExecContext& ctx, const AttentionParams& p, DType dtype, int64_t batch) {
-  for_head_dim(p.D, [&](auto width) {
-    constexpr int D = decltype(width)::value;
-    if (dtype == DType::f32) return launch_backward_kv<FmaLayout<64, D == 256 ? 16 : 32, D>>(ctx, p, batch);
-    if constexpr (D == 64) return launch_backward_kv<MmaLayout<4, 2, 32, 64, 2>>(ctx, p, batch);
-    if constexpr (D == 128) return launch_backward_kv<MmaLayout<8, 1, 64, 128, 1>>(ctx, p, batch);
-    if constexpr (D == 256) {
-      using L = MmaLayout<8, 1, 32, 256, 1>;
-      launch_backward_kv<L, Gradients::values>(ctx, p, batch);
-      launch_backward_kv<L, Gradients::keys>(ctx, p, batch);
-    }
+  for_float(dtype, "attention_bwd", [&](auto type) {
+    for_head_dim(p.D, [&](auto width) { launch_class<decltype(type), decltype(width)::value>(ctx, p, batch); });
   });
 }
 

@@ -165,21 +165,22 @@ void launch_forward(const ExecContext& ctx, const AttentionParams& p, int64_t ba
 }
 
 // Layouts by the class of head dims: warps, tiles of 16 rows a warp, keys of a tile, and blocks of a multiprocessor.
+template <class T, int D>
+struct ForwardLayout
+    : std::conditional_t<D == 64, MmaLayout<T, 4, 2, 64, 64, 2>,
+                         std::conditional_t<D == 128, MmaLayout<T, 4, 2, 64, 128, 2>, MmaLayout<T, 8, 1, 64, 256, 1>>> {
+};
 template <int D>
-using ForwardLayout =
-    std::conditional_t<D == 64, MmaLayout<4, 2, 64, 64, 2>,
-                       std::conditional_t<D == 128, MmaLayout<4, 2, 64, 128, 2>, MmaLayout<8, 1, 64, 256, 1>>>;
+struct ForwardLayout<float, D> : FmaLayout<64, 32, D> {};
 
 void attention_fwd(const ExecContext& ctx, const AttentionFwdArgs& a) {
   if (ctx.arena->sparse() || a.out.numel() == 0) return;
   AttentionParams p(ctx, a);
   p.max_logit = StatisticView(a.max_logit);
   const int64_t batch = a.q.dim(0);
-  for_head_dim(p.D, [&](auto width) {
-    constexpr int D = decltype(width)::value;
-    if (a.q.dtype == DType::f32) return launch_forward<FmaLayout<64, 32, D>>(ctx, p, batch);
-    LOAM_CHECK(a.q.dtype == DType::bf16, "attention_fwd: {} is neither f32 nor bf16", dtype_name(a.q.dtype));
-    launch_forward<ForwardLayout<D>>(ctx, p, batch);
+  for_float(a.q.dtype, "attention_fwd", [&](auto type) {
+    for_head_dim(
+        p.D, [&](auto width) { launch_forward<ForwardLayout<decltype(type), decltype(width)::value>>(ctx, p, batch); });
   });
 }
 

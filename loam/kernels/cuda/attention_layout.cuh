@@ -1,6 +1,6 @@
 // How a block holds a tile of kM x kN scores and kM x kD sums in registers, and multiplies them: by the tensor cores
-// for bf16, by multiply-adds in full precision for f32. A thread holds kR rows of each, kC columns of the scores and
-// kDc of the sums, at row(i) and col(j).
+// for types of 16 bits, by multiply-adds in full precision for f32. A thread holds kR rows of each, kC columns of the
+// scores and kDc of the sums, at row(i) and col(j).
 #pragma once
 
 #include "loam/kernels/cuda/attention.cuh"
@@ -28,9 +28,9 @@ __device__ inline void transpose_lanes(uint32_t (&w)[4]) {
 }
 
 // kWarps warps, each with 16 kMt rows and all columns.
-template <int kWarps, int kMt, int kCols, int kWidth, int kBlocks>
+template <class T, int kWarps, int kMt, int kCols, int kWidth, int kBlocks>
 struct MmaLayout {
-  using Element = __nv_bfloat16;
+  using Element = T;
   static constexpr int kThreads = kWarps * kWarp, kMinBlocks = kBlocks;
   static constexpr int kM = 16 * kMt * kWarps, kN = kCols, kD = kWidth;
   static constexpr int kR = 2 * kMt, kC = kN / 4, kDc = kD / 4;
@@ -49,10 +49,10 @@ struct MmaLayout {
   }
 
   static __device__ void scores(float (&s)[kR][kC], const Element* a, const Element* b) {
-    warp_product_abt<kMt, kN, kD>(s, shared_address(a + warp_row() * kD), shared_address(b));
+    warp_product_abt<T, kMt, kN, kD>(s, shared_address(a + warp_row() * kD), shared_address(b));
   }
   static __device__ void add(float (&sums)[kR][kDc], const float (&p)[kR][kC], const Element* b, float*) {
-    warp_product_ab<kMt, kN, kD>(sums, p, shared_address(b));
+    warp_product_ab<T, kMt, kN, kD>(sums, p, shared_address(b));
   }
 
   // Sets bit j of dropped[i] if the weight of query `draw(row(i))` on key first + col(j) is dropped. Four keys share a

@@ -23,7 +23,7 @@ struct Fill {
 template <class T>
 void fill_as(const ExecContext& ctx, const FillArgs& a, T value) {
   const Strided<1> views({a.out});
-  for_width(views.width({sizeof(T)}), [&](auto width) {
+  for_width(views.width(), [&](auto width) {
     constexpr int W = sizeof(T) > 4 ? 1 : decltype(width)::value;
     for_each_group<W>(ctx, views, "fill", Fill<T, W>{static_cast<T*>(a.out.data), value});
   });
@@ -35,6 +35,8 @@ void fill(const ExecContext& ctx, const FillArgs& a) {
       return fill_as(ctx, a, a.value);
     case DType::bf16:
       return fill_as(ctx, a, Bf16(a.value).bits);
+    case DType::f16:
+      return fill_as(ctx, a, F16(a.value).bits);
     case DType::i32:
       return fill_as(ctx, a, static_cast<int32_t>(a.value));
     case DType::i64:
@@ -62,17 +64,32 @@ struct CopyBits {
 template <class T>
 void copy_bits(const ExecContext& ctx, const CopyArgs& a) {
   const Strided<2> views({a.out, a.in});
-  for_width(views.width({sizeof(T), sizeof(T)}), [&](auto width) {
+  for_width(views.width(), [&](auto width) {
     constexpr int W = sizeof(T) > 4 ? 1 : decltype(width)::value;
     for_each_group<W>(ctx, views, "copy",
                       CopyBits<T, W>{static_cast<T*>(a.out.data), static_cast<const T*>(a.in.data)});
   });
 }
 
+// Calls f with the elements of the views: by pointers if all have one type, else as AnyFloat.
+template <class F, class... Views>
+void for_elements(const char* kernel, const F& f, const View& first, const Views&... rest) {
+  if (((rest.dtype == first.dtype) && ...)) {
+    return for_float(first.dtype, kernel, [&](auto type) {
+      using T = decltype(type);
+      f(static_cast<T*>(first.data), static_cast<T*>(rest.data)...);
+    });
+  }
+  for (const DType dtype : {first.dtype, rest.dtype...}) {
+    LOAM_CHECK(is_float(dtype), "{}: {} is not f32, bf16 or f16", kernel, dtype_name(dtype));
+  }
+  f(AnyFloat(first), AnyFloat(rest)...);
+}
+
 template <class To, class From, int W>
 struct Convert {
-  To* out;
-  const From* in;
+  To out;
+  From in;
   bool add;
   __device__ void operator()(const std::array<int64_t, 2>& at) const {
     store_or_add<W>(out + at[0], load<W>(in + at[1]), add);
@@ -92,29 +109,23 @@ void copy(const ExecContext& ctx, const CopyArgs& a) {
         return copy_bits<uint64_t>(ctx, a);
     }
   }
-  const auto is_float = [](DType dtype) { return dtype == DType::f32 || dtype == DType::bf16; };
   LOAM_CHECK(is_float(a.in.dtype) && is_float(a.out.dtype), "copy: no conversion from {} to {}{}",
              dtype_name(a.in.dtype), dtype_name(a.out.dtype), a.accumulate ? " that adds" : "");
   const Strided<2> views({a.out, a.in});
-  for_float(a.out.dtype, "copy", [&](auto to) {
-    for_float(a.in.dtype, "copy", [&](auto from) {
-      using To = decltype(to);
-      using From = decltype(from);
-      for_width(views.width({sizeof(To), sizeof(From)}), [&](auto width) {
-        constexpr int W = decltype(width)::value;
-        for_each_group<W>(
-            ctx, views, "copy",
-            Convert<To, From, W>{static_cast<To*>(a.out.data), static_cast<const From*>(a.in.data), a.accumulate});
-      });
-    });
+  for_width(views.width(), [&](auto width) {
+    constexpr int W = decltype(width)::value;
+    const auto convert = [&](auto out, auto in) {
+      for_each_group<W>(ctx, views, "copy", Convert<decltype(out), decltype(in), W>{out, in, a.accumulate});
+    };
+    for_elements("copy", convert, a.out, a.in);
   });
 }
 
 template <class To, class A, class B, int W>
 struct Add {
-  To* out;
-  const A* a;
-  const B* b;
+  To out;
+  A a;
+  B b;
   __device__ void operator()(const std::array<int64_t, 3>& at) const {
     Pack<W> sum = load<W>(a + at[1]);
     const Pack<W> other = load<W>(b + at[2]);
@@ -124,29 +135,21 @@ struct Add {
   }
 };
 
-void add(const ExecContext& ctx, const AddArgs& a) {
-  const Strided<3> views({a.out, a.a, a.b});
-  for_float(a.out.dtype, "add", [&](auto to) {
-    for_float(a.a.dtype, "add", [&](auto left) {
-      for_float(a.b.dtype, "add", [&](auto right) {
-        using To = decltype(to);
-        using A = decltype(left);
-        using B = decltype(right);
-        for_width(views.width({sizeof(To), sizeof(A), sizeof(B)}), [&](auto width) {
-          constexpr int W = decltype(width)::value;
-          for_each_group<W>(ctx, views, "add",
-                            Add<To, A, B, W>{static_cast<To*>(a.out.data), static_cast<const A*>(a.a.data),
-                                             static_cast<const B*>(a.b.data)});
-        });
-      });
-    });
+void add(const ExecContext& ctx, const AddArgs& args) {
+  const Strided<3> views({args.out, args.a, args.b});
+  for_width(views.width(), [&](auto width) {
+    constexpr int W = decltype(width)::value;
+    const auto sum = [&](auto out, auto a, auto b) {
+      for_each_group<W>(ctx, views, "add", Add<decltype(out), decltype(a), decltype(b), W>{out, a, b});
+    };
+    for_elements("add", sum, args.out, args.a, args.b);
   });
 }
 
 template <class To, class From, int W>
 struct Scale {
-  To* out;
-  const From* in;
+  To out;
+  From in;
   float factor;
   __device__ void operator()(const std::array<int64_t, 2>& at) const {
     Pack<W> pack = load<W>(in + at[1]);
@@ -158,17 +161,12 @@ struct Scale {
 
 void scale(const ExecContext& ctx, const ScaleArgs& a) {
   const Strided<2> views({a.out, a.in});
-  for_float(a.out.dtype, "scale", [&](auto to) {
-    for_float(a.in.dtype, "scale", [&](auto from) {
-      using To = decltype(to);
-      using From = decltype(from);
-      for_width(views.width({sizeof(To), sizeof(From)}), [&](auto width) {
-        constexpr int W = decltype(width)::value;
-        for_each_group<W>(
-            ctx, views, "scale",
-            Scale<To, From, W>{static_cast<To*>(a.out.data), static_cast<const From*>(a.in.data), a.factor});
-      });
-    });
+  for_width(views.width(), [&](auto width) {
+    constexpr int W = decltype(width)::value;
+    const auto multiply = [&](auto out, auto in) {
+      for_each_group<W>(ctx, views, "scale", Scale<decltype(out), decltype(in), W>{out, in, a.factor});
+    };
+    for_elements("scale", multiply, a.out, a.in);
   });
 }
 

@@ -1,13 +1,15 @@
 // What CUDA kernels share: dispatch on dtype, wide loads and stores, reductions, launches.
 //
-// A kernel is written once for element type T (float or __nv_bfloat16) and pack width W: W elements move as one access
-// of up to 16 bytes where pointers and strides allow it (pack_width), else one by one. Arithmetic is in f32.
+// A kernel is written once for element type T (float, __nv_bfloat16 or __half) and pack width W: W elements move as one
+// access of up to 16 bytes where pointers and strides allow it (pack_width), else one by one. Arithmetic is in f32.
 #pragma once
 
 #include <cuda_bf16.h>
+#include <cuda_fp16.h>
 
 #include <cstdint>
 #include <initializer_list>
+#include <type_traits>
 
 #include "loam/kernels/exec_context.h"
 #include "loam/tensor/cuda/cuda.h"
@@ -17,25 +19,34 @@ namespace loam::cuda {
 inline constexpr int kWarp = 32;
 inline constexpr unsigned kAllLanes = 0xFFFFFFFFu;
 
+// The device's type for a host's.
+template <class T>
+struct DeviceType {
+  using type = T;
+};
+template <>
+struct DeviceType<Bf16> {
+  using type = __nv_bfloat16;
+};
+template <>
+struct DeviceType<F16> {
+  using type = __half;
+};
 // Calls f(T{}) with the device's type for a float dtype.
 template <class F>
 void for_float(DType dtype, const char* kernel, F&& f) {
-  switch (dtype) {
-    case DType::f32:
-      return f(float{});
-    case DType::bf16:
-      return f(__nv_bfloat16{});
-    default:
-      fail(ErrorCode::kInvalidArgument, "{}: {} is neither f32 nor bf16", kernel, dtype_name(dtype));
-  }
+  visit_float(dtype, kernel, [&](auto type) { f(typename DeviceType<decltype(type)>::type{}); });
 }
 
 __device__ inline float to_float(float x) { return x; }
 __device__ inline float to_float(__nv_bfloat16 x) { return __bfloat162float(x); }
+__device__ inline float to_float(__half x) { return __half2float(x); }
 template <class T>
 __device__ inline T from_float(float x) {
-  if constexpr (sizeof(T) == 2) {
+  if constexpr (std::is_same_v<T, __nv_bfloat16>) {
     return __float2bfloat16_rn(x);
+  } else if constexpr (std::is_same_v<T, __half>) {
+    return __float2half_rn(x);
   } else {
     return x;
   }
@@ -65,8 +76,37 @@ __device__ inline void store(T* p, const Pack<W>& pack) {
   for (int i = 0; i < W; ++i) raw.v[i] = from_float<T>(pack.v[i]);
   *reinterpret_cast<Raw<T, W>*>(p) = raw;
 }
-template <int W, class T>
-__device__ inline void store_or_add(T* p, Pack<W> pack, bool add) {
+
+// Elements of a float type that is known at run time: for calls that mix types, and where a view is small beside the
+// others. One branch an access.
+struct AnyFloat {
+  void* data = nullptr;
+  DType dtype = DType::f32;
+
+  AnyFloat() = default;
+  explicit AnyFloat(const View& v) : data(v.data), dtype(v.dtype) {}
+  __device__ AnyFloat operator+(int64_t elements) const {
+    AnyFloat moved = *this;
+    moved.data = static_cast<char*>(data) + elements * (dtype == DType::f32 ? 4 : 2);
+    return moved;
+  }
+};
+template <int W>
+__device__ inline Pack<W> load(AnyFloat p) {
+  if (p.dtype == DType::f32) return load<W>(static_cast<const float*>(p.data));
+  if (p.dtype == DType::bf16) return load<W>(static_cast<const __nv_bfloat16*>(p.data));
+  return load<W>(static_cast<const __half*>(p.data));
+}
+template <int W>
+__device__ inline void store(AnyFloat p, const Pack<W>& pack) {
+  if (p.dtype == DType::f32) return store(static_cast<float*>(p.data), pack);
+  if (p.dtype == DType::bf16) return store(static_cast<__nv_bfloat16*>(p.data), pack);
+  store(static_cast<__half*>(p.data), pack);
+}
+
+// P: a pointer or AnyFloat.
+template <int W, class P>
+__device__ inline void store_or_add(P p, Pack<W> pack, bool add) {
   if (add) {
     const Pack<W> old = load<W>(p);
 #pragma unroll

@@ -43,7 +43,9 @@ struct Plan {
 // Everything that a plan is made for.
 using Key = std::array<int64_t, 9>;
 
-cudaDataType_t type_of(DType dtype) { return dtype == DType::bf16 ? CUDA_R_16BF : CUDA_R_32F; }
+cudaDataType_t type_of(DType dtype) {
+  return dtype == DType::bf16 ? CUDA_R_16BF : dtype == DType::f16 ? CUDA_R_16F : CUDA_R_32F;
+}
 
 // The power of two, at most 16, that an address is a multiple of: no access is wider.
 uint32_t alignment_of(const void* data) {
@@ -146,7 +148,8 @@ std::optional<Plan> find_plan(MatmulCache::State& state, const MatmulArgs& args)
   return state.plans.emplace(key, make_plan(state.handle, args)).first->second;
 }
 
-// Whether cuBLASLt adds the bias before it rounds: its algorithms for other shapes than these round a bf16 c twice.
+// Whether cuBLASLt adds the bias before it rounds: its algorithms for other shapes than these round a c of 16 bits
+// twice.
 bool adds_bias_well(const MatmulArgs& args) {
   if (args.bias.stride(0) != 1 || alignment_of(args.bias.data) < 16) return false;
   if (args.c.dtype == DType::f32) return true;
@@ -220,8 +223,8 @@ void matmul(const ExecContext& ctx, const MatmulArgs& args) {
   if (ctx.numerics == Numerics::exact || empty) return tiled_matmul(ctx, args);
   MatmulArgs given = args;
   Tensor bias;
-  if (args.bias && args.bias.dtype == DType::f32 && args.c.dtype == DType::bf16 && adds_bias_well(args)) {
-    bias = ctx.empty(args.bias.shape, DType::bf16, MemoryKind::workspace);  // the only type that it takes there
+  if (args.bias && args.bias.dtype != args.c.dtype && args.c.dtype != DType::f32 && adds_bias_well(args)) {
+    bias = ctx.empty(args.bias.shape, args.c.dtype, MemoryKind::workspace);  // the only type that it takes there
     if (!ctx.arena->sparse()) ctx.kernels->copy(ctx, {.in = args.bias, .out = bias});
     given.bias = bias;
   }

@@ -3,9 +3,10 @@
 // A block of four warps makes a tile of 64 x 64 elements of c. Of op(a) and op(b) it takes 64 bytes of depth at a time
 // into shared memory, asynchronously, up to three steps ahead. A tile of an operand is kept as it lies in memory: lines
 // along K, or lines across. Every element is one sum over K in ascending order, whatever M, N and its place are: of f32
-// by fused multiply-add, of bf16 by the tensor cores' mma.m16n8k16.
+// by fused multiply-add, of 16 bits by the tensor cores' mma.m16n8k16.
 #include "loam/kernels/cuda/launch.cuh"
 #include "loam/kernels/cuda/matmul.h"
+#include "loam/kernels/cuda/tile/mma.cuh"
 
 namespace loam::cuda {
 namespace {
@@ -14,14 +15,14 @@ constexpr int kThreads = 128, kTile = 64, kStages = 4;
 template <class T>
 constexpr int kDepth = 64 / sizeof(T);
 template <class T>
-constexpr int kChunk = 16 / sizeof(T);  // elements of one copy
+constexpr int kPer = 16 / sizeof(T);  // elements of one copy
 
 // A tile of an operand in shared memory: `lines` lines of `width` elements, set apart so that eight neighbouring lines
 // meet all banks.
 template <class T, bool kAlongK>
 struct Tile {
   static constexpr int lines = kAlongK ? kTile : kDepth<T>, width = kAlongK ? kDepth<T> : kTile;
-  static constexpr int pitch = width + kChunk<T>, size = lines * pitch;
+  static constexpr int pitch = width + kPer<T>, size = lines * pitch;
 };
 
 // op(a) [rows,K] or the transpose of op(b) [rows,K], in memory lines of either axis.
@@ -40,23 +41,21 @@ struct Output {
   bool c_is_f32, bias_is_f32, accumulate;
   float alpha;
 
+  // T: of c and bias where they are not f32.
+  template <class T>
   __device__ void put(int64_t row, int64_t col, float sum) const {
     if (row >= m || col >= n) return;
     const int64_t at = row * stride + col, b = col * bias_stride;
     float value = alpha * sum;
-    if (accumulate) value += c_is_f32 ? static_cast<float*>(c)[at] : to_float(static_cast<__nv_bfloat16*>(c)[at]);
-    if (bias) {
-      value += bias_is_f32 ? static_cast<const float*>(bias)[b] : to_float(static_cast<const __nv_bfloat16*>(bias)[b]);
-    }
+    if (accumulate) value += c_is_f32 ? static_cast<float*>(c)[at] : to_float(static_cast<T*>(c)[at]);
+    if (bias) value += bias_is_f32 ? static_cast<const float*>(bias)[b] : to_float(static_cast<const T*>(bias)[b]);
     if (c_is_f32) {
       static_cast<float*>(c)[at] = value;
     } else {
-      static_cast<__nv_bfloat16*>(c)[at] = from_float<__nv_bfloat16>(value);
+      static_cast<T*>(c)[at] = from_float<T>(value);
     }
   }
 };
-
-__device__ inline uint32_t shared_address(const void* p) { return static_cast<uint32_t>(__cvta_generic_to_shared(p)); }
 
 // 16 bytes, of which the first `bytes` come from memory and the others are 0.
 __device__ inline void copy_async(void* to, const void* from, int bytes) {
@@ -73,59 +72,50 @@ __device__ inline void wait_for_copies() {
 template <class T, bool kAlongK>
 __device__ void fetch(const Operand& from, int64_t row, int64_t k, int64_t K, T* to) {
   using Shape = Tile<T, kAlongK>;
-  constexpr int kChunks = Shape::width / kChunk<T>;
+  constexpr int kChunks = Shape::width / kPer<T>;
   const int64_t first_line = kAlongK ? row : k, first = kAlongK ? k : row;
   const int64_t lines = (kAlongK ? from.rows : K) - first_line, width = (kAlongK ? K : from.rows) - first;
   const T* corner = static_cast<const T*>(from.data) + first_line * from.stride + first;
 #pragma unroll
   for (int i = threadIdx.x; i < Shape::lines * kChunks; i += kThreads) {
-    const int line = i / kChunks, at = i % kChunks * kChunk<T>;
+    const int line = i / kChunks, at = i % kChunks * kPer<T>;
     const int64_t left = line < lines ? width - at : 0;
-    const int count = left < 0 ? 0 : left < kChunk<T> ? static_cast<int>(left) : kChunk<T>;
+    const int count = left < 0 ? 0 : left < kPer<T> ? static_cast<int>(left) : kPer<T>;
     const T* source = corner + line * from.stride + at;
     T* target = to + line * Shape::pitch + at;
     if (from.wide) {
       copy_async(target, count > 0 ? source : from.data, count * static_cast<int>(sizeof(T)));
     } else {
 #pragma unroll
-      for (int j = 0; j < kChunk<T>; ++j) target[j] = j < count ? source[j] : from_float<T>(0);
+      for (int j = 0; j < kPer<T>; ++j) target[j] = j < count ? source[j] : from_float<T>(0);
     }
   }
 }
 
 // The sums of a thread, for each type in the form of its arithmetic. A and B: whether the tiles of a and b lie along K.
+// Of 16 bits: four warps as 2 x 2, each with 32 x 32 elements: 2 x 4 products of 16 x 8.
 template <class T, bool A, bool B>
-struct Sums;
-
-// Four warps as 2 x 2, each with 32 x 32 elements: 2 x 4 products of 16 x 8.
-template <bool A, bool B>
-struct Sums<__nv_bfloat16, A, B> {
+struct Sums {
   float sum[2][4][4] = {};
 
   // Rows [row, row + 16) and K [k, k + 16) as four 8 x 8 matrices: rows 0-7, rows 8-15, both again for the second half
   // of K. A lane gives the address of one line of one of them.
   template <bool kAlongK>
-  static __device__ void load_fragment(const __nv_bfloat16* tile, int row, int k, uint32_t (&to)[4]) {
+  static __device__ void load_fragment(const T* tile, int row, int k, uint32_t (&to)[4]) {
     const int lane = threadIdx.x % kWarp, line = lane % 8, second_rows = lane / 8 % 2 * 8, second_k = lane / 16 * 8;
     const int across = row + second_rows, along = k + second_k;
-    constexpr int pitch = Tile<__nv_bfloat16, kAlongK>::pitch;
+    constexpr int pitch = Tile<T, kAlongK>::pitch;
     if constexpr (kAlongK) {
-      asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                   : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-                   : "r"(shared_address(tile + (across + line) * pitch + along))
-                   : "memory");
+      load_matrices(to, shared_address(tile + (across + line) * pitch + along));
     } else {
-      asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                   : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-                   : "r"(shared_address(tile + (along + line) * pitch + across))
-                   : "memory");
+      load_matrices_transposed(to, shared_address(tile + (along + line) * pitch + across));
     }
   }
 
-  __device__ void take(const __nv_bfloat16* a, const __nv_bfloat16* b) {
+  __device__ void take(const T* a, const T* b) {
     const int warp = threadIdx.x / kWarp, row = warp / 2 * 32, col = warp % 2 * 32;
 #pragma unroll
-    for (int k = 0; k < kDepth<__nv_bfloat16>; k += 16) {
+    for (int k = 0; k < kDepth<T>; k += 16) {
       uint32_t of_a[2][4], of_b[2][4];
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
@@ -137,12 +127,7 @@ struct Sums<__nv_bfloat16, A, B> {
 #pragma unroll
         for (int j = 0; j < 4; ++j) {
           float(&d)[4] = sum[i][j];
-          asm volatile(
-              "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-              "{%0, %1, %2, %3};"
-              : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-              : "r"(of_a[i][0]), "r"(of_a[i][1]), "r"(of_a[i][2]), "r"(of_a[i][3]), "r"(of_b[j / 2][j % 2]),
-                "r"(of_b[j / 2][j % 2 + 2]));
+          mma<T>(d[0], d[1], d[2], d[3], of_a[i], of_b[j / 2][j % 2], of_b[j / 2][j % 2 + 2]);
         }
       }
     }
@@ -156,7 +141,7 @@ struct Sums<__nv_bfloat16, A, B> {
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
 #pragma unroll
-        for (int e = 0; e < 4; ++e) out.put(row + 16 * i + e / 2 * 8, col + 8 * j + e % 2, sum[i][j][e]);
+        for (int e = 0; e < 4; ++e) out.put<T>(row + 16 * i + e / 2 * 8, col + 8 * j + e % 2, sum[i][j][e]);
       }
     }
   }
@@ -219,8 +204,8 @@ struct Sums<float, A, B> {
     for (int r = 0; r < kRows; ++r) {
 #pragma unroll
       for (int c = 0; c < kCols; ++c) {
-        out.put(row + place<A, kRowLanes>(threadIdx.x / kColLanes, r),
-                col + place<B, kColLanes>(threadIdx.x % kColLanes, c), sum[r][c]);
+        out.put<float>(row + place<A, kRowLanes>(threadIdx.x / kColLanes, r),
+                       col + place<B, kColLanes>(threadIdx.x % kColLanes, c), sum[r][c]);
       }
     }
   }
@@ -277,25 +262,22 @@ void launch(const ExecContext& ctx, const MatmulArgs& args) {
   launched("matmul");
 }
 
-// A thread has W neighbours of a row.
+// A row of c [N] from one of sums; a thread has W neighbours.
 template <class T, int W>
-__global__ void finish_kernel(const float* sums, int64_t sums_stride, Output out) {
+__global__ void finish_kernel(const float* sums, int64_t sums_stride, T* c, int64_t stride, int64_t n, bool accumulate,
+                              AnyFloat bias, int64_t bias_stride) {
   const int64_t row = blockIdx.x;
-  for (int64_t col = (int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * W; col < out.n;
+  for (int64_t col = (int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * W; col < n;
        col += int64_t{gridDim.y} * blockDim.x * W) {
     Pack<W> sum = load<W>(sums + row * sums_stride + col);
-    T* to = static_cast<T*>(out.c) + row * out.stride + col;
-    if (out.accumulate) {
+    T* to = c + row * stride + col;
+    if (accumulate) {
       const Pack<W> old = load<W>(to);
 #pragma unroll
       for (int i = 0; i < W; ++i) sum.v[i] += old.v[i];
     }
 #pragma unroll
-    for (int i = 0; i < W; ++i) {
-      const int64_t at = (col + i) * out.bias_stride;
-      sum.v[i] += out.bias_is_f32 ? static_cast<const float*>(out.bias)[at]
-                                  : to_float(static_cast<const __nv_bfloat16*>(out.bias)[at]);
-    }
+    for (int i = 0; i < W; ++i) sum.v[i] += load<1>(bias + (col + i) * bias_stride).v[0];
     store(to, sum);
   }
 }
@@ -319,16 +301,6 @@ void finish_matmul(const ExecContext& ctx, const View& sums, const MatmulArgs& a
   if (ctx.arena->sparse()) return;
   const auto [m, n] = args.c.dims<2>();
   if (m == 0 || n == 0) return;
-  const Output out{.c = args.c.data,
-                   .stride = args.c.stride(0),
-                   .m = m,
-                   .n = n,
-                   .bias = args.bias.data,
-                   .bias_stride = args.bias.stride(0),
-                   .c_is_f32 = args.c.dtype == DType::f32,
-                   .bias_is_f32 = args.bias.dtype == DType::f32,
-                   .accumulate = args.accumulate,
-                   .alpha = 1};
   for_float(args.c.dtype, "matmul", [&](auto type) {
     using T = decltype(type);
     const int width = pack_width(n, {{args.c.data, sizeof(T), args.c.stride(0)}, {sums.data, 4, sums.stride(0)}});
@@ -336,8 +308,9 @@ void finish_matmul(const ExecContext& ctx, const View& sums, const MatmulArgs& a
       constexpr int W = decltype(w)::value;
       constexpr int kFinishThreads = 256;
       const dim3 grid(static_cast<unsigned>(m), grid_for(n, kFinishThreads * W, 64));
-      finish_kernel<T, W><<<grid, kFinishThreads, 0, stream_of(ctx.stream)>>>(static_cast<const float*>(sums.data),
-                                                                              sums.stride(0), out);
+      finish_kernel<T, W><<<grid, kFinishThreads, 0, stream_of(ctx.stream)>>>(
+          sums.ptr<float>(), sums.stride(0), static_cast<T*>(args.c.data), args.c.stride(0), n, args.accumulate,
+          AnyFloat(args.bias), args.bias.stride(0));
       launched("matmul");
     });
   });

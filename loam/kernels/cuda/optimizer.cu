@@ -46,7 +46,7 @@ __device__ inline float rounded(double value) { return static_cast<float>(value)
 template <class Rule>
 struct Update {
   float* master;
-  __nv_bfloat16* weight;
+  AnyFloat weight;
   const float* gradient;  // null: the rule has none
   float lr_scale, weight_decay;
   Rule rule;
@@ -54,7 +54,7 @@ struct Update {
 
   Update(const UpdateArgs& a, const Rule& r)
       : master(a.master.ptr<float>()),
-        weight(static_cast<__nv_bfloat16*>(a.weight.data)),
+        weight(a.weight),
         gradient(a.gradient ? a.gradient.ptr<float>() : nullptr),
         lr_scale(a.lr_scale),
         weight_decay(a.weight_decay),
@@ -76,7 +76,7 @@ struct Update {
     }
     rule.template next<W>(i, g, w);
     store(master + i, w);
-    if (weight) store(weight + i, w);
+    if (weight.data) store(weight + i, w);
   }
 };
 

@@ -31,7 +31,7 @@ void normalize(const ExecContext& ctx, const View& x) {
   LOAM_CUDA(cudaMemsetAsync(sum, 0, sizeof(double), stream_of(ctx.stream)));
   ctx.kernels->sum_squares(ctx, {.x = x, .out = sum});
   const Strided<1> views({x});
-  for_width(views.width({sizeof(float)}), [&](auto width) {
+  for_width(views.width(), [&](auto width) {
     constexpr int W = decltype(width)::value;
     for_each_group<W>(ctx, views, "orthogonalize", Normalize<W>{x.ptr<float>(), sum});
   });

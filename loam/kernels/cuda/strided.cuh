@@ -17,10 +17,14 @@ struct Strided {
   int64_t size[kMaxRank];
   int64_t stride[kMaxRank][K];  // in elements
   void* data[K];
+  int64_t bytes[K];  // of an element
 
   explicit Strided(const std::array<View, K>& views) {
     const Shape& shape = views[0].shape;
-    for (int k = 0; k < K; ++k) data[k] = views[static_cast<size_t>(k)].data;
+    for (int k = 0; k < K; ++k) {
+      data[k] = views[static_cast<size_t>(k)].data;
+      bytes[k] = dtype_size(views[static_cast<size_t>(k)].dtype);
+    }
     for (int axis = shape.rank() - 1; axis >= 0; --axis) {
       numel *= shape[axis];
       if (shape[axis] == 1) continue;
@@ -43,12 +47,12 @@ struct Strided {
     }
   }
 
-  // The elements that can be moved together, for types of `bytes[k]` bytes.
-  int width(const std::array<int, K>& bytes) const {
+  // The elements that can be moved together.
+  int width() const {
     for (const int w : {8, 4}) {
       bool fits = size[0] % w == 0;
       for (int k = 0; k < K && fits; ++k) {
-        const int wide = std::min(16, w * bytes[static_cast<size_t>(k)]);
+        const int64_t wide = std::min<int64_t>(16, w * bytes[k]);
         fits = stride[0][k] == 1 && reinterpret_cast<uintptr_t>(data[k]) % static_cast<uintptr_t>(wide) == 0;
         for (int axis = 1; axis < axes; ++axis) fits = fits && stride[axis][k] % w == 0;
       }

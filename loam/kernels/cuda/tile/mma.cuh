@@ -6,8 +6,10 @@
 #pragma once
 
 #include <cuda_bf16.h>
+#include <cuda_fp16.h>
 
 #include <cstdint>
+#include <type_traits>
 
 namespace loam::cuda {
 
@@ -47,20 +49,36 @@ __device__ inline void load_matrices_transposed(uint32_t (&r)[4], uint32_t addre
                : "r"(address));
 }
 
-// c += a b, 16 x 8 += (16 x 16)(16 x 8), by a warp. Lane l holds of c: c0, c1 at (l/4, 2 (l%4)), c2, c3 eight rows
-// below.
+// c += a b, 16 x 8 += (16 x 16)(16 x 8) of T, __nv_bfloat16 or __half, by a warp. Lane l holds of c: c0, c1 at
+// (l/4, 2 (l%4)), c2, c3 eight rows below.
+template <class T>
 __device__ inline void mma(float& c0, float& c1, float& c2, float& c3, const uint32_t (&a)[4], uint32_t b0,
                            uint32_t b1) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-      "{%0,%1,%2,%3};\n"
-      : "+f"(c0), "+f"(c1), "+f"(c2), "+f"(c3)
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  if constexpr (std::is_same_v<T, __nv_bfloat16>) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+        "{%0,%1,%2,%3};\n"
+        : "+f"(c0), "+f"(c1), "+f"(c2), "+f"(c3)
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  } else {
+    static_assert(std::is_same_v<T, __half>);
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+        "{%0,%1,%2,%3};\n"
+        : "+f"(c0), "+f"(c1), "+f"(c2), "+f"(c3)
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  }
 }
 
-__device__ inline uint32_t pack_bf16(float low, float high) {
-  const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
-  return *reinterpret_cast<const uint32_t*>(&pair);
+template <class T>
+__device__ inline uint32_t pack_pair(float low, float high) {
+  if constexpr (std::is_same_v<T, __nv_bfloat16>) {
+    const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+    return *reinterpret_cast<const uint32_t*>(&pair);
+  } else {
+    const __half2 pair = __floats2half2_rn(low, high);
+    return *reinterpret_cast<const uint32_t*>(&pair);
+  }
 }
 
 // What a warp holds of a matrix of 16 kMt x kN sums: c[i][j] is at row 16 (i/2) + 8 (i%2) + l/4 and column 8 (j/2) +
@@ -68,8 +86,8 @@ __device__ inline uint32_t pack_bf16(float low, float high) {
 template <int kMt, int kN>
 using MmaSums = float[2 * kMt][kN / 4];
 
-// c = a b^T for 16 kMt rows of `a` and kN rows of `b`, tiles with rows of kD bf16.
-template <int kMt, int kN, int kD>
+// c = a b^T for 16 kMt rows of `a` and kN rows of `b`, tiles with rows of kD elements of T.
+template <class T, int kMt, int kN, int kD>
 __device__ inline void warp_product_abt(MmaSums<kMt, kN>& c, uint32_t a, uint32_t b) {
   constexpr int kRow = kD * 2;
   const int lane = threadIdx.x % 32;
@@ -92,15 +110,16 @@ __device__ inline void warp_product_abt(MmaSums<kMt, kN>& c, uint32_t a, uint32_
 #pragma unroll
       for (int m = 0; m < kMt; ++m) {
         float(&up)[kN / 4] = c[2 * m], (&down)[kN / 4] = c[2 * m + 1];
-        mma(up[4 * n], up[4 * n + 1], down[4 * n], down[4 * n + 1], left[m], right[0], right[1]);
-        mma(up[4 * n + 2], up[4 * n + 3], down[4 * n + 2], down[4 * n + 3], left[m], right[2], right[3]);
+        mma<T>(up[4 * n], up[4 * n + 1], down[4 * n], down[4 * n + 1], left[m], right[0], right[1]);
+        mma<T>(up[4 * n + 2], up[4 * n + 3], down[4 * n + 2], down[4 * n + 3], left[m], right[2], right[3]);
       }
     }
   }
 }
 
-// c += bf16(a) b for 16 kMt rows of `a`, in registers as the sums of an earlier product, and kN rows of the tile `b`.
-template <int kMt, int kN, int kD>
+// c += a b, `a` rounded to T, for 16 kMt rows of `a`, in registers as the sums of an earlier product, and kN rows of
+// the tile `b`.
+template <class T, int kMt, int kN, int kD>
 __device__ inline void warp_product_ab(MmaSums<kMt, kD>& c, const MmaSums<kMt, kN>& a, uint32_t b) {
   constexpr int kRow = kD * 2;
   const int lane = threadIdx.x % 32;
@@ -111,10 +130,10 @@ __device__ inline void warp_product_ab(MmaSums<kMt, kD>& c, const MmaSums<kMt, k
 #pragma unroll
     for (int m = 0; m < kMt; ++m) {
       const float(&up)[kN / 4] = a[2 * m], (&down)[kN / 4] = a[2 * m + 1];
-      left[m][0] = pack_bf16(up[4 * k], up[4 * k + 1]);
-      left[m][1] = pack_bf16(down[4 * k], down[4 * k + 1]);
-      left[m][2] = pack_bf16(up[4 * k + 2], up[4 * k + 3]);
-      left[m][3] = pack_bf16(down[4 * k + 2], down[4 * k + 3]);
+      left[m][0] = pack_pair<T>(up[4 * k], up[4 * k + 1]);
+      left[m][1] = pack_pair<T>(down[4 * k], down[4 * k + 1]);
+      left[m][2] = pack_pair<T>(up[4 * k + 2], up[4 * k + 3]);
+      left[m][3] = pack_pair<T>(down[4 * k + 2], down[4 * k + 3]);
     }
 #pragma unroll
     for (int n = 0; n < kD / 16; ++n) {
@@ -123,8 +142,8 @@ __device__ inline void warp_product_ab(MmaSums<kMt, kD>& c, const MmaSums<kMt, k
 #pragma unroll
       for (int m = 0; m < kMt; ++m) {
         float(&up)[kD / 4] = c[2 * m], (&down)[kD / 4] = c[2 * m + 1];
-        mma(up[4 * n], up[4 * n + 1], down[4 * n], down[4 * n + 1], left[m], right[0], right[1]);
-        mma(up[4 * n + 2], up[4 * n + 3], down[4 * n + 2], down[4 * n + 3], left[m], right[2], right[3]);
+        mma<T>(up[4 * n], up[4 * n + 1], down[4 * n], down[4 * n + 1], left[m], right[0], right[1]);
+        mma<T>(up[4 * n + 2], up[4 * n + 3], down[4 * n + 2], down[4 * n + 3], left[m], right[2], right[3]);
       }
     }
   }
