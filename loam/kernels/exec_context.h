@@ -19,7 +19,7 @@ struct KernelTable;
 
 // fast: the quickest variant. deterministic: the same bits on every run (no atomics, fixed reduction order). exact:
 // also independent of the batch a row stands in (no split over K or over keys). The variant is a pure function of
-// shape, device and level. On the CPU `fast` is deterministic at an equal number of threads.
+// shape, device, level and the alignment of rows. On the CPU `fast` is deterministic at an equal number of threads.
 enum class Numerics { fast, deterministic, exact };
 
 // What the host says of a step.
