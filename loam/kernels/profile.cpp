@@ -24,7 +24,7 @@ void end_range() {}
 }  // namespace
 
 double roofline_share(const KernelTime& kernel, const DevicePeaks& peaks) {
-  const double flops = kernel.dtype == DType::bf16 ? peaks.bf16_flops : peaks.f32_flops;
+  const double flops = kernel.dtype == DType::f32 ? peaks.f32_flops : peaks.bf16_flops;
   const double arithmetic = flops > 0 ? kernel.flops / flops : 0,
                memory = peaks.bytes > 0 ? kernel.bytes / peaks.bytes : 0;
   return kernel.seconds > 0 ? std::max(arithmetic, memory) / kernel.seconds : 0;

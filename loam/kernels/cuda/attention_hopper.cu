@@ -272,7 +272,7 @@ struct Computer {
   // Products take the scores as they lie.
   __device__ __forceinline__ void take_weights() {
 #pragma unroll
-    for (int i = 0; i < L::kN / 4; ++i) weights[i] = pack_bf16(scores[2 * i], scores[2 * i + 1]);
+    for (int i = 0; i < L::kN / 4; ++i) weights[i] = pack_pair<__nv_bfloat16>(scores[2 * i], scores[2 * i + 1]);
   }
 
   // Warpgroups issue products in turn: each waits until all others have since it did last.
@@ -368,7 +368,7 @@ __device__ __forceinline__ void Computer<L>::finish_tile(const Tile& tile, const
     for (int n = 0; n < L::kD / 8; ++n) {
       float &x = sums[4 * n + 2 * h], &y = sums[4 * n + 2 * h + 1];
       probe = fmaf(x, 0.0f, fmaf(y, 0.0f, probe));
-      const uint32_t pair = nothing ? 0u : pack_bf16(x * inverse, y * inverse);
+      const uint32_t pair = nothing ? 0u : pack_pair<__nv_bfloat16>(x * inverse, y * inverse);
       const uint32_t to = shared.out(group, n / 8) + swizzled<kPanelRow>(row, n % 8) + lane % 4 * 4;
       asm volatile("st.shared.b32 [%0], %1;\n" ::"r"(to), "r"(pair) : "memory");
     }

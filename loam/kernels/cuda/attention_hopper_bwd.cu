@@ -277,7 +277,7 @@ struct BackwardComputer {
   }
   __device__ __forceinline__ void pack(uint32_t (&to)[kM / 4], const float (&from)[kM / 2]) {
 #pragma unroll
-    for (int i = 0; i < kM / 4; ++i) to[i] = pack_bf16(from[2 * i], from[2 * i + 1]);
+    for (int i = 0; i < kM / 4; ++i) to[i] = pack_pair<__nv_bfloat16>(from[2 * i], from[2 * i + 1]);
   }
   __device__ __forceinline__ void share(const uint32_t (&packed)[kM / 4]) {
 #pragma unroll
@@ -366,7 +366,8 @@ struct BackwardComputer {
         const float x = sums[4 * n + 2 * i], y = sums[4 * n + 2 * i + 1];
         probe = fmaf(x, 0.0f, fmaf(y, 0.0f, probe));
         const uint32_t to = place + n / 8 * kN * kPanelRow + swizzled<kPanelRow>(row(i), n % 8) + lane % 4 * 4;
-        asm volatile("st.shared.b32 [%0], %1;\n" ::"r"(to), "r"(pack_bf16(x * factor, y * factor)) : "memory");
+        asm volatile("st.shared.b32 [%0], %1;\n" ::"r"(to), "r"(pack_pair<__nv_bfloat16>(x * factor, y * factor))
+                     : "memory");
       }
     }
   }
@@ -471,8 +472,8 @@ __global__ void __launch_bounds__(kComputers) round_queries_kernel(const __grid_
     const float4 x = *reinterpret_cast<const float4*>(from + n * 4 * kWarpgroup + thread * 4);
     probe = fmaf(x.x, 0.0f, fmaf(x.y, 0.0f, fmaf(x.z, 0.0f, fmaf(x.w, 0.0f, probe))));
     const int row = warp * 16 + lane / 4, col = 8 * n + lane % 4 * 2;
-    *reinterpret_cast<uint32_t*>(&tile[half][row][col]) = pack_bf16(x.x * p.scale, x.y * p.scale);
-    *reinterpret_cast<uint32_t*>(&tile[half][row + 8][col]) = pack_bf16(x.z * p.scale, x.w * p.scale);
+    *reinterpret_cast<uint32_t*>(&tile[half][row][col]) = pack_pair<__nv_bfloat16>(x.x * p.scale, x.y * p.scale);
+    *reinterpret_cast<uint32_t*>(&tile[half][row + 8][col]) = pack_pair<__nv_bfloat16>(x.z * p.scale, x.w * p.scale);
   }
   if (probe != 0) *params.bad = 1;
   __syncthreads();
