@@ -13,6 +13,7 @@ class FakeDevice : public DeviceHandles {
   double now = 0;
   void synchronize() override {}
   void upload(void*, const void*, int64_t) override {}
+  std::unique_ptr<Download> download(const void*, int64_t) override { return nullptr; }
   std::unique_ptr<Recording> record(const std::function<void()>&) override { return nullptr; }
   int64_t mark() override {
     marks_.push_back(now);
