@@ -456,7 +456,7 @@ class Usage(ProgramTest):
         whole = self.json_of("inspect", self.model)
         self.assertNotIn("problem", whole)
         layers = config["num_hidden_layers"]
-        for key, value, said in [("num_attention_heads", 5, "model.dim"), ("num_attention_heads", "x", '"num_attention_heads"'),
+        for key, value, said in [("num_attention_heads", 5, "model.heads (5)"), ("num_attention_heads", "x", '"num_attention_heads"'),
                                  ("num_hidden_layers", layers + 1, f"model.layers.{layers}."), ("vocab_size", 7, "embed_tokens"),
                                  ("model_type", ["llama"], '"model_type": expected a text, found ["llama"]'),
                                  ("model_type", "mamba", "there are llama, mistral")]:
