@@ -358,6 +358,7 @@ class Bench {
     const auto sum = static_cast<double*>(sums_.view().data);
     measure("sum_squares", k_.sum_squares, [&] { return SumSquaresArgs{vector(n), sum}; });
     measure("clip", k_.clip, [&] { return ClipArgs{sum + 1, nullptr, 1.0}; });
+    measure("end_step", k_.end_step, [] { return EndStepArgs{}; });
   }
 
   void muon() {

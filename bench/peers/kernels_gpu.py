@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Each kernel on a GPU: loam against PyTorch, the same sizes, in one run.
 
-  bench/peers/kernels_gpu.py --loam build/release/bin/loam [--dtype bf16|f32] [--only PREFIX] [--seconds 0.1] [--blocks 1]
+  bench/peers/kernels_gpu.py --loam build/release/bin/loam [--dtype bf16|f16|f32] [--only PREFIX] [--seconds 0.1] [--blocks 1]
   bench/peers/kernels_gpu.py --loam build/release/bin/loam --device cpu      # the same calls at the CPU's sizes
 
 Prints one JSON line for each kernel and variant, with the keys of `loam bench kernels --json`: those of loam as they are, and PyTorch's ("eager", "compile"; of attention
@@ -287,7 +287,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--loam", required=True)
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--dtype", choices=["f32", "bf16"], default="bf16")
+    parser.add_argument("--dtype", choices=["f32", "bf16", "f16"], default="bf16")
     parser.add_argument("--only", default="")
     parser.add_argument("--seconds", type=float, default=0.1, help="for each, at least")
     parser.add_argument("--blocks", type=int, default=1, help="times that both sides take turns")
@@ -297,7 +297,7 @@ def main():
     torch.set_default_device(args.device)
     torch.set_float32_matmul_precision("highest")
     torch._functorch.config.donated_buffer = False  # a compiled backward pass that runs again and again
-    peers = Peers(GPU if gpu else CPU, torch.float32 if args.dtype == "f32" else torch.bfloat16, gpu, gpu and not args.eager)
+    peers = Peers(GPU if gpu else CPU, dict(f32=torch.float32, bf16=torch.bfloat16, f16=torch.float16)[args.dtype], gpu, gpu and not args.eager)
     loam, times = {}, {}
     for _ in range(args.blocks):
         for record in run_loam(args):

@@ -321,6 +321,7 @@ void Trainer::State::launch(LaunchedStep& step, StepDetails* details) {
     recording->replay();
     model.weights->mark_changed();
   }
+  phase(ctx, "read");
   step.losses = ctx.handles->download(memory->losses.view().data, memory->losses.bytes());
   step.state = ctx.handles->download(memory->state.view().data, memory->state.bytes());
 }
