@@ -12,7 +12,8 @@ const std::vector<std::pair<ComputeDtype, const char*>>& enum_names(ComputeDtype
   static const std::vector<std::pair<ComputeDtype, const char*>> names{{ComputeDtype::automatic, "auto"},
                                                                        {ComputeDtype::f32, "f32"},
                                                                        {ComputeDtype::tf32, "tf32"},
-                                                                       {ComputeDtype::bf16, "bf16"}};
+                                                                       {ComputeDtype::bf16, "bf16"},
+                                                                       {ComputeDtype::fp16, "fp16"}};
   return names;
 }
 

@@ -13,8 +13,8 @@
 namespace loam {
 
 // automatic is what the device is best at: loam/train/trainer.h settles it. tf32 is f32 whose products a GPU may make
-// of factors that it rounds to 10 bits.
-enum class ComputeDtype { automatic, f32, tf32, bf16 };
+// of factors that it rounds to 10 bits. fp16 trains with a loss scale.
+enum class ComputeDtype { automatic, f32, tf32, bf16, fp16 };
 enum class OptimizerKind { adamw, adam, sgd, adagrad, rmsprop, lion, muon };
 enum class AdamwForm { torch, course };
 enum class MuonScale { original, match_rms };
@@ -271,7 +271,7 @@ void visit_fields(Config& c, Visitor&& visit) {
   visit("recompute", c.recompute, "activations that backward computes again: less memory for more time, the same bits");
   visit("dtype", c.dtype,
         "compute dtype of matrices and activations; auto: bf16 on a GPU, f32 on the CPU; tf32: f32 whose factors a GPU "
-        "rounds to 10 bits in matrix products");
+        "rounds to 10 bits in matrix products; fp16: with a loss scale that follows the gradients");
   visit(
       "numerics", c.numerics,
       "fast: the quickest kernels; deterministic: the same bits on every run; exact: also for any batch beside a row");

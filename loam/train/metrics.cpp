@@ -26,6 +26,7 @@ constexpr TaggedNumber kTagged[] = {
     {"train", "loss", "train/loss"},
     {"train", "lr", "train/lr"},
     {"train", "grad_norm", "train/grad_norm"},
+    {"train", "loss_scale", "train/loss_scale"},
     {"train", "tokens_per_second", "speed/tokens_per_second"},
     {"train", "mfu", "speed/mfu"},
     {"val", "loss", "val/loss"},

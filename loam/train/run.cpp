@@ -27,8 +27,9 @@ constexpr double kPatience = 3;       // seconds that an interrupted step may st
 
 bool is_due(int64_t step, int64_t every, int64_t last) { return step == last || (every > 0 && step % every == 0); }
 
+// Whether loss and gradient are numbers, but for what a lower loss scale cures.
 bool is_finite(const StepResult& result) {
-  return result.loss && std::isfinite(*result.loss) && std::isfinite(*result.grad_norm);
+  return result.overflow || (result.loss && std::isfinite(*result.loss) && std::isfinite(*result.grad_norm));
 }
 
 // What a validation's record is called in MetricsLog::has.
@@ -386,6 +387,8 @@ class Run {
   }
 
   void check_step(const StepResult& result) {
+    if (result.overflow)
+      return log_debug("step {}: gradients beyond fp16; the loss scale becomes {}", result.step, *result.loss_scale);
     skipped_ = result.skipped ? skipped_ + 1 : 0;
     if (result.targets > 0) in_doubt_ = result.skipped && !is_finite(result);
     if (!result.skipped) return;
@@ -418,6 +421,7 @@ class Run {
     train["grad_norm"] = result.grad_norm;
     train["targets"] = result.targets;
     if (result.skipped) train["skipped"] = true;
+    if (result.loss_scale) train["loss_scale"] = result.loss_scale;
     train["tokens_per_second"] = rate;
     train["mfu"] = mfu;
     train["memory_peak"] = memory.total_peak;

@@ -77,11 +77,13 @@ TrainConfig config_for_data(TrainConfig config, const TokenSetInfo& data) {
 TrainConfig config_for_device(TrainConfig config, Device device) {
   const bool gpu = device.kind == DeviceKind::cuda;
   if (config.dtype == ComputeDtype::automatic) config.dtype = gpu ? ComputeDtype::bf16 : ComputeDtype::f32;
-  LOAM_CHECK(gpu || config.dtype != ComputeDtype::tf32, "dtype tf32 needs a GPU; the CPU has f32 and bf16");
+  LOAM_CHECK(gpu || config.dtype != ComputeDtype::tf32, "dtype tf32 needs a GPU; the CPU has f32, bf16 and fp16");
   return config;
 }
 
-DType storage_dtype(ComputeDtype dtype) { return dtype == ComputeDtype::bf16 ? DType::bf16 : DType::f32; }
+DType storage_dtype(ComputeDtype dtype) {
+  return dtype == ComputeDtype::bf16 ? DType::bf16 : dtype == ComputeDtype::fp16 ? DType::f16 : DType::f32;
+}
 
 Trainer::State::State(const ExecContext& context, TrainConfig c, TrainingData sets)
     : ctx(context), config(config_for_device(std::move(c), ctx.device)), data(std::move(sets)), spikes(config.spikes) {
@@ -95,6 +97,7 @@ Trainer::State::State(const ExecContext& context, TrainConfig c, TrainingData se
   ctx.seed = static_cast<uint64_t>(config.seed);
   ctx.numerics = numerics_of(config.numerics);
   ctx.tf32 = config.dtype == ComputeDtype::tf32;
+  if (scales_loss()) step_state.loss_scale = kFirstLossScale;
   model = make_model(ctx, config.model, storage_dtype(config.dtype), true);
   if (mixture) {
     const TokenSetInfo& info = data.train[0].set->info();
@@ -282,6 +285,9 @@ void Trainer::State::read(LaunchedStep& step, std::span<const float> losses) {
 }
 
 bool Trainer::State::judge(StepResult& result) {
+  result.overflow = scales_loss() && step_state.step_scale > kLeastLossScale && std::isfinite(*result.loss) &&
+                    !std::isfinite(*result.grad_norm);
+  if (result.overflow) return true;
   if (config.spikes.action != SpikeAction::off) result.spike = spikes.judge(*result.loss, *result.grad_norm);
   const SpikeAction action = result.spike ? config.spikes.action : SpikeAction::off;
   // Where the loss is not finite the gradients are worth nothing, even where they are numbers.
@@ -294,12 +300,14 @@ void Trainer::State::update(StepDetails* details) {
   if (details) details->before_update();
   phase(ctx, "optimizer");
   optimizer->step(ctx);
-  ctx.kernels->end_step(ctx, {});
+  ctx.kernels->end_step(ctx, {.growth_interval = scales_loss() ? kGrowthInterval : 0});
   model.weights->mark_changed();
 }
 
 void Trainer::State::finish(StepResult& result) {
   result.skipped = step_state.skip != 0;
+  for (LayerDetail& layer : result.layers) layer.gradient_norm /= step_state.step_scale;
+  if (scales_loss()) result.loss_scale = step_state.loss_scale;
   if (!result.skipped) spikes.add(*result.loss, *result.grad_norm);
 }
 

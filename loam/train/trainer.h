@@ -41,6 +41,10 @@ struct StepResult {
   bool abandoned = false;
   std::optional<Spike> spike;
   std::vector<LayerDetail> layers;  // on the steps of detail_every
+  // Under fp16: the loss scale that the next step has, and whether this step was skipped because its own was too high,
+  // which is no fault of data or weights. At kLeastLossScale it is not.
+  std::optional<double> loss_scale;
+  bool overflow = false;
 };
 
 // Asked while a step or a validation runs: at least `done` of `all` rows are through; true gives it up.

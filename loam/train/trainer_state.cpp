@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 
 #include "loam/base/log.h"
 #include "loam/format/safetensors.h"
 #include "loam/kernels/matmul.h"
+#include "loam/kernels/optimizer.h"
 #include "loam/train/run_data.h"
 
 namespace loam {
@@ -82,11 +84,27 @@ constexpr int64_t kMaxStep = int64_t{1} << 38;  // times a batch, still a count
 // state.json of a checkpoint.
 struct StoredState {
   int64_t step = 0, updates = 0, samples = 0, threads = 0;
+  float loss_scale = 1;    // kFirstLossScale if it has none
+  int32_t good_steps = 0;  // with it
   Json config, data, extra;
   BatchOrder order;
   Json spikes, rewinds = Json::array();  // spikes: null if it has none
   std::optional<RunMixture> sources;     // none if it has none
 };
+
+// Of a checkpoint under fp16.
+void read_loss_scale(const Json& json, StoredState& state) {
+  state.loss_scale = kFirstLossScale;
+  const Json* stored = json.find("loss_scale");
+  if (!stored) return;
+  const double scale = stored->at("scale").as_double();
+  const int64_t good_steps = stored->at("good_steps").as_int();
+  if (!(scale >= kLeastLossScale && scale <= std::numeric_limits<float>::max()) || good_steps < 0 ||
+      good_steps >= kGrowthInterval)
+    fail(ErrorCode::kBadFormat, "loss_scale is {}", stored->dump());
+  state.loss_scale = static_cast<float>(scale);
+  state.good_steps = static_cast<int32_t>(good_steps);
+}
 
 StoredState read_state(const Path& checkpoint) {
   const Json json = read_checkpoint_state(checkpoint);
@@ -100,6 +118,7 @@ StoredState read_state(const Path& checkpoint) {
     const Json* updates = json.find("updates");  // younger than the format
     state.updates = updates ? updates->as_int() : state.step;
     if (state.updates < 0 || state.updates > state.step) fail(ErrorCode::kBadFormat, "updates is {}", state.updates);
+    read_loss_scale(json, state);
     state.samples = json.at("samples").as_int();
     state.threads = json.at("threads").as_int();
     state.config = json.at("config");
@@ -240,6 +259,9 @@ Path Trainer::save(CheckpointStore& store, const Json& extra, const std::vector<
   state["version"] = kStateVersion;
   state["step"] = s.steps_done;
   state["updates"] = s.step_state.updates;
+  if (s.scales_loss())
+    state["loss_scale"] = Json::Object{{"scale", static_cast<double>(s.step_state.loss_scale)},
+                                       {"good_steps", int64_t{s.step_state.good_steps}}};
   state["samples"] = s.order.batch_after(s.steps_done) * s.config.batch;
   state["left_out"] = s.order.to_json();
   state["spikes"] = s.spikes.to_json();
@@ -291,6 +313,10 @@ Json Trainer::load(const VerifiedCheckpoint& verified, bool allow_changed_config
   s.steps_done = state.step;
   s.launched.clear();
   s.step_state.updates = state.updates;
+  if (s.scales_loss()) {
+    s.step_state.loss_scale = state.loss_scale;
+    s.step_state.good_steps = state.good_steps;
+  }
   s.order = state.order;
   s.set_sources(*state.sources);
   s.spikes = SpikeDetector(s.config.spikes);

@@ -35,6 +35,10 @@ struct LaunchedStep {
   std::unique_ptr<Download> losses, state;  // on their way; null: the step is done
 };
 
+// torch.amp.GradScaler's.
+inline constexpr float kFirstLossScale = 65536;
+inline constexpr int64_t kGrowthInterval = 2000;  // steps
+
 struct Trainer::State {
   ExecContext ctx;  // its step points to the StepState in the device's memory
   TrainConfig config;
@@ -58,6 +62,7 @@ struct Trainer::State {
   // Without data the weights are not initialised: for run_step() with kernels that do nothing.
   State(const ExecContext& context, TrainConfig c, TrainingData sets);
 
+  bool scales_loss() const { return config.dtype == ComputeDtype::fp16; }
   void set_sources(RunMixture run_sources);
 
   // The step on its batch, whose targets its result counts: to the end, or on a GPU, where nothing has to be decided on

@@ -1,6 +1,7 @@
 // What is said about too little memory, and the micro-batch that is found.
 #include <gtest/gtest.h>
 
+#include "loam/base/progress.h"
 #include "loam/train/memory.h"
 #include "tests/harness/expect_error.h"
 #include "tests/train/run_testing.h"

@@ -257,6 +257,36 @@ TEST_F(TrainerTest, AStepThatIsGivenUpChangesNothingAndComesNext) {
   EXPECT_EQ(state_of(broken, directory / "broken"), state_of(whole, directory / "whole"));
 }
 
+// The same bits whether each step of a GPU is waited for or read late (ahead_test.cpp has what the CPU can show).
+TEST_F(TrainerTest, AGpusStepsMayBeReadLate) {
+  if (!testing::on_cuda()) GTEST_SKIP() << "LOAM_TEST_DEVICE=cuda runs it";
+  TrainConfig config = tiny_config();
+  config.numerics = NumericsLevel::deterministic;
+  config.detail_every = 4;
+  for (const ComputeDtype dtype : {ComputeDtype::f32, ComputeDtype::tf32, ComputeDtype::bf16, ComputeDtype::fp16}) {
+    config.dtype = dtype;
+    const ExecResources gpu = make_exec_resources({DeviceKind::cuda, 0});
+    Trainer late(gpu.context, derive(config), set("train"), set("val"));
+    Trainer waited(gpu.context, derive(config), set("train"), set("val"));
+    const auto expect_equal = [&](const StepResult& result) {
+      const StepResult expected = waited.step();
+      EXPECT_EQ(result.step, expected.step);
+      EXPECT_EQ(*result.loss, *expected.loss);
+      EXPECT_EQ(*result.grad_norm, *expected.grad_norm);
+      EXPECT_EQ(result.loss_scale, expected.loss_scale);
+      EXPECT_EQ(to_json(result.layers).dump(), to_json(expected.layers).dump());
+    };
+    for (int64_t step = 1; step <= 20; ++step) {
+      late.launch();
+      const std::optional<StepResult> result = late.next_result(false);
+      EXPECT_EQ(result.has_value(), step > 1);
+      if (result) expect_equal(*result);
+    }
+    expect_equal(*late.next_result(true));
+    EXPECT_EQ(state_of(late, directory / "late"), state_of(waited, directory / "waited"));
+  }
+}
+
 TEST_F(TrainerTest, NumericsReachTheKernels) {
   static std::set<Numerics> seen;
   static KernelTable table = cpu_kernel_table();
@@ -295,7 +325,7 @@ TEST_F(TrainerTest, ABadWeightIsReportedAndSpreadsNoFurther) {
 }
 
 TEST_F(TrainerTest, MemoryIsSteadyFromStepToStep) {
-  for (const ComputeDtype dtype : {ComputeDtype::f32, ComputeDtype::bf16}) {
+  for (const ComputeDtype dtype : {ComputeDtype::f32, ComputeDtype::bf16, ComputeDtype::fp16}) {
     const ExecResources own = testing::test_resources(2);
     TrainConfig config = tiny_config();
     config.dtype = dtype;
@@ -433,8 +463,9 @@ TEST_P(ResumeTest, TwoHalvesAreTheWhole) {
   EXPECT_LT(whole.losses.back(), 0.7 * whole.losses.front());
 }
 
-INSTANTIATE_TEST_SUITE_P(Dtypes, ResumeTest, ::testing::Values(ComputeDtype::f32, ComputeDtype::bf16),
-                         [](const auto& p) { return std::string(p.param == ComputeDtype::f32 ? "f32" : "bf16"); });
+INSTANTIATE_TEST_SUITE_P(Dtypes, ResumeTest,
+                         ::testing::Values(ComputeDtype::f32, ComputeDtype::bf16, ComputeDtype::fp16),
+                         [](const auto& p) { return config_detail::to_json(p.param).as_string(); });
 
 class LoadTest : public TrainerTest {
  protected:
@@ -469,7 +500,7 @@ TEST_F(LoadTest, TheDtypeIsThatOfTheDeviceAndIsKept) {
   };
   EXPECT_EQ(on(DeviceKind::cpu, ComputeDtype::automatic), ComputeDtype::f32);
   EXPECT_EQ(on(DeviceKind::cuda, ComputeDtype::automatic), ComputeDtype::bf16);
-  for (const ComputeDtype dtype : {ComputeDtype::f32, ComputeDtype::bf16}) {
+  for (const ComputeDtype dtype : {ComputeDtype::f32, ComputeDtype::bf16, ComputeDtype::fp16}) {
     EXPECT_EQ(on(DeviceKind::cpu, dtype), dtype);
     EXPECT_EQ(on(DeviceKind::cuda, dtype), dtype);
   }
