@@ -197,11 +197,11 @@ struct Computer {
     pin(sums);
   }
   __device__ __forceinline__ void release_keys() {
-    if (lane == 0) arrive(shared.key_empty(keys.stage));
+    arrive_as_warp(shared.key_empty(keys.stage));
     keys.advance<L::kStages>();
   }
   __device__ __forceinline__ void release_values() {
-    if (lane == 0) arrive(shared.value_empty(values.stage));
+    arrive_as_warp(shared.value_empty(values.stage));
     values.advance<L::kStages>();
   }
 
@@ -341,7 +341,7 @@ __device__ __forceinline__ void Computer<L>::compute_tile(const Tile& tile) {
     if (shrinks) shrink_sums(shrink);
     take_weights();
   }
-  if (lane == 0) arrive(shared.query_empty());
+  arrive_as_warp(shared.query_empty());
   wait(shared.value_full(values.stage), values.parity);
   multiply_values();
   wait_for_products<0>();

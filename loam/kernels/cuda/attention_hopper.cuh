@@ -52,8 +52,7 @@ struct TileQueue {
     int tile;
     wait(full(), parity());
     asm volatile("ld.shared.s32 %0, [%1];\n" : "=r"(tile) : "r"(place()) : "memory");
-    __syncwarp();
-    if (threadIdx.x % kWarp == 0) arrive(empty());
+    arrive_as_warp(empty());
     ++turn;
     return tile;
   }

@@ -349,11 +349,11 @@ struct BackwardComputer {
     wait_for_products<1>();
     pin(d_values);
     pin(d_queries);
-    if (lane == 0) arrive(shared.gradient_empty(stage));
+    arrive_as_warp(shared.gradient_empty(stage));
     add_queries(d_queries, block);
     wait_for_products<0>();
     pin(d_keys);
-    if (lane == 0) arrive(shared.query_empty(stage));
+    arrive_as_warp(shared.query_empty(stage));
     ring.advance<kStages>();
     buffer ^= 1;
   }

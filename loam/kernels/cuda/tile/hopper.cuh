@@ -24,6 +24,11 @@ __device__ inline void publish_barriers() { asm volatile("fence.mbarrier_init.re
 __device__ inline void arrive(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];\n" ::"r"(barrier) : "memory");
 }
+// By a warp: once, when all its threads have come.
+__device__ inline void arrive_as_warp(uint32_t barrier) {
+  __syncwarp();
+  if (threadIdx.x % 32 == 0) arrive(barrier);
+}
 // Arrives, and has the phase wait for `bytes` of copies too.
 __device__ inline void arrive_expecting(uint32_t barrier, int bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;\n" ::"r"(barrier), "r"(bytes) : "memory");
