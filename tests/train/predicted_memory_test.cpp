@@ -108,6 +108,7 @@ TEST(PredictedMemory, ManyRowsAreCountedWithoutBeingRun) {
 }
 
 // A plan for a GPU that is not there: what is counted is that of the CPU, but for the logits and what kernels work in.
+// (Where little is kept, as under recompute, these decide where the peak is, and the plans differ.)
 TEST(PredictedMemory, CountsForAGpuThatIsNotThere) {
   const ExecResources cpu = make_counting_resources(Device{}, 2);
   ExecResources gpu;
@@ -116,11 +117,11 @@ TEST(PredictedMemory, CountsForAGpuThatIsNotThere) {
   } catch (const Error& error) {
     GTEST_SKIP() << error.what();
   }
-  for (const char* setting : {"dtype=f32", "dtype=bf16", "recompute.groups=[2,1]", "optimizer.kind=muon",
-                              "model.norm=layer", "detail_every=1"}) {
+  for (const char* setting : {"dtype=f32", "dtype=bf16", "optimizer.kind=muon", "model.norm=layer", "detail_every=1"}) {
     SCOPED_TRACE(setting);
     TrainConfig config = base_config();
     config.batch = config.micro_batch = 64;
+    config.dtype = ComputeDtype::f32;
     config_set(config, setting);
     config = derive(config);
     const PredictedMemory here = predict_memory(cpu.context, config), there = predict_memory(gpu.context, config);
@@ -158,14 +159,15 @@ TEST(MemoryAdvice, NamesNoRowsThatAreTooShort) {
   EXPECT_NE(none.find("data.length=16 takes"), std::string::npos) << none;
   EXPECT_TRUE(none.ends_with(", still too much; a smaller model is needed")) << none;
   TrainConfig fitting = config;
-  fitting.micro_batch = 1;
-  fitting.data.length = 64;
+  fitting.data.length = 32;
   const std::string some = advice(predict_memory(resources.context, fitting).total());
-  EXPECT_NE(some.find("data.length=64 takes"), std::string::npos) << some;
+  EXPECT_NE(some.find("data.length=32 takes"), std::string::npos) << some;
   EXPECT_EQ(some.find("smaller model"), std::string::npos) << some;
   config.micro_batch = 1;
   config.data.length = 31;
-  EXPECT_EQ(advice(1), "a smaller model is needed");
+  const std::string short_rows = advice(1);
+  EXPECT_EQ(short_rows.find("data.length"), std::string::npos) << short_rows;
+  EXPECT_TRUE(short_rows.ends_with("a smaller model is needed")) << short_rows;
 }
 
 }  // namespace

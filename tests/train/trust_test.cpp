@@ -148,11 +148,10 @@ TEST_F(TrustTest, CostsAddUpOverResumes) {
 TEST_F(TrustTest, OutOfMemorySaysWhatToDo) {
   config.batch = config.micro_batch = 64;
   config.steps = 3;
-  config.model.context_length = 32;  // so that rows may be shorter
-  config.model.dim = 256;            // so that a step outweighs the matrices that the machine's speed is measured with
+  config.model.dim = 256;  // so that a step outweighs the matrices that the machine's speed is measured with
   config.model.layers = testing::kSanitized ? 1 : 4;
   TrainConfig small = derive(config);
-  small.micro_batch = 4;
+  small.micro_batch = 16;
   Arena::Options limited;
   limited.limit_bytes = predict_memory(resources.context, small).total() * 5 / 4;
   limited.segment_bytes = limited.limit_bytes;

@@ -529,7 +529,9 @@ bool hopper_attention_bwd(const ExecContext& ctx, const AttentionBwdArgs& a, con
   const bool takes = ctx.numerics == Numerics::fast && a.q.dtype == DType::bf16 && a.q.dim(3) <= 128 && params.plain &&
                      !params.drops && a.k.dim(1) > 0 && a.q.dim(0) * a.q.dim(2) <= 65535 &&
                      !(a.accumulate_q || a.accumulate_k || a.accumulate_v);
-  if (!takes || hopper_multiprocessors() == 0) return false;
+  // Memory is counted for a GPU that is not there, too.
+  const bool hopper = cuda::count() == 0 ? ctx.arena->sparse() : hopper_multiprocessors() > 0;
+  if (!takes || !hopper) return false;
   return a.q.dim(3) <= 64 ? launch<BackwardLayout<64>>(ctx, a, params, bad)
                           : launch<BackwardLayout<128>>(ctx, a, params, bad);
 }
