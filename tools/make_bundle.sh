@@ -1,25 +1,28 @@
 #!/usr/bin/env bash
-# Packs a CUDA build for a GPU machine that has neither the sources nor the libraries: program, tests, what they need.
-#   tools/make_bundle.sh BUILD_DIRECTORY OUT.tar.xz
-# There: mkdir bundle && tar xf OUT.tar.xz -C bundle && bundle/gpu_check.sh
+# Packs programs for a machine with a GPU that has neither the sources nor the libraries: the target "bundle" calls it.
+#   cmake --preset bundle && cmake --build --preset bundle     writes build/bundle/loam-bundle.tar.xz
+#   tools/make_bundle.sh OUT.tar.xz PROGRAM ...
+# There: mkdir bundle && tar xf loam-bundle.tar.xz -C bundle && bundle/gpu_check.sh
 set -euo pipefail
-build=$1 out=$2
+out=$1
+shift
 root=$(cd "$(dirname "$0")/.." && pwd)
 stage=$(mktemp -d)
 trap 'rm -rf "$stage"' EXIT
+fail() { echo "make_bundle.sh: $*" >&2; exit 1; }
 
-tests=(tensor/tensor_test kernels/kernels_test kernels/kernels_attention_test kernels/kernels_matmul_test ops/ops_test nn/nn_test
-  model/model_test optim/optim_test infer/infer_test train/trainer_test)
-mkdir -p "$stage"/{bin,lib,tests,recipes}
-for binary in bin/loam "${tests[@]/#/tests/}"; do
-  strip -o "$stage/bin/$(basename "$binary")" "$build/$binary"
+mkdir -p "$stage"/{bin,lib,tests}
+for program in "$@"; do
+  strip -o "$stage/bin/$(basename "$program")" "$program"
 done
-# All but what belongs to the system or to CUDA.
-ldd "$stage"/bin/* | awk '$3 ~ /^\// { print $3 }' | sort -u |
-  grep -vE '/lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s|cublas|cublasLt|cudart|nccl)\.so' | while read -r library; do
+# needed: the libraries that the loader finds for the programs, but for those of the system.
+needed() { env -i ldd "$stage"/bin/* | awk '$2 == "=>" { print $3 }' | sort -u | grep -vE '/lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s)\.so'; }
+needed | while read -r library; do
   cp -L "$library" "$stage/lib/$(basename "$library")"
 done
 strip "$stage"/lib/*.so*
+! needed | grep -v "^$stage/" || fail "these libraries are not found in ../lib of the programs: take the preset \"bundle\""
+
 cp -r "$root/tests/fixtures" "$stage/tests/"
 cp -r "$root/recipes" "$root/tools/gpu_check.sh" "$stage/"
 cp -r "$root/bench/peers" "$stage/peers"
@@ -27,4 +30,4 @@ tar -C "$stage" -c . | xz -T0 -6 --lzma2=dict=128MiB >"$out.part"
 mv "$out.part" "$out"
 size=$(stat -c %s "$out")
 echo "$out: $((size / 1024)) KiB"
-((size <= 16 << 20)) || { echo "make_bundle.sh: more than 16 MiB" >&2; exit 1; }
+((size <= 16 << 20)) || fail "more than 16 MiB"
